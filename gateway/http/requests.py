@@ -68,18 +68,10 @@ class AdmittedRequest(Generic[Body]):
         return body
 
     async def read_list_page(
-        self,
-        list_definition: ListDefinition[Row],
-        rows: Rows[Row],
-        shared: ListServices,
-        *,
-        other_parameter: str = "",
+        self, list_definition: ListDefinition[Row], rows: Rows[Row], shared: ListServices
     ) -> Mapping[str, object]:
-        """
-        Return a page of a list. `other_parameter` is one that the list does not read. Raises Refusal 400 with
-        the allowed values.
-        """
-        query = [(name, value) for name, value in self.http.query.items() if name != other_parameter]
+        """Return a page of a list. Raises Refusal 400 with the allowed values."""
+        query = list(self.http.query.items())
         return await list_envelope(
             list_definition,
             rows,

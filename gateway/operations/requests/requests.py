@@ -132,7 +132,9 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
             if "limit" in self.http.query:
                 raise Invalid("format=csv returns all rows, so use it without limit")
             list_definition = replace(list_definition, default_limit=CSV_PAGE_ROWS, max_limit=CSV_PAGE_ROWS)
-        return await self.read_list_page(list_definition, rows, self.shared, other_parameter=FORMAT)
+        url = self.http.rel_url.without_query_params(FORMAT)  # a list has no such filter
+        request = replace(self, http=self.http.clone(rel_url=url)) if FORMAT in self.http.query else self
+        return await request.read_list_page(list_definition, rows, self.shared)
 
     @property
     def is_csv_requested(self) -> bool:

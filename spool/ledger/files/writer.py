@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import count
@@ -215,9 +215,9 @@ class FactWriter:
         """Return whether there are so many open rows that files of them are not too small."""
         if self.open_count < PART_ROWS:
             return False
-        found = self._engine.execute(f"SELECT count(DISTINCT start // {DAY_S}) FROM {self._open_rows}")
-        [(days,)] = found.fetchall()
-        return self.open_count >= min(MAX_OPEN_ROWS, max(PART_ROWS, int(days) * LEAST_ROWS_OF_A_DAY))
+        query = f"SELECT count(DISTINCT start // {DAY_S}) FROM {self._open_rows}"
+        [(days,)] = self._engine.execute(query).fetchall()
+        return self.open_count >= min(MAX_OPEN_ROWS, max(PART_ROWS, days * LEAST_ROWS_OF_A_DAY))
 
     def snapshot(self) -> FactSnapshot:
         """Return the totals of all records before `next_number`. The caller closes them."""
@@ -525,11 +525,11 @@ class FactWriter:
         return ()
 
     def _add_columns(self, rows: Sequence[Row]) -> None:
-        known = set(self._layout.names())
+        known = self._layout.names()
         self._layout.add_names_of(rows)
         self._create_columns(known)
 
-    def _create_columns(self, known: Collection[str] = ()) -> None:
+    def _create_columns(self, known: Sequence[str] = ()) -> None:
         for name, type in self._layout.columns():
             if name not in known:
                 for table in (self._open_rows, self._changes):

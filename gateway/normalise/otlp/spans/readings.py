@@ -105,7 +105,7 @@ class SpanReadingPlan:
         dialect, kind = product.spans, attribute_names.deciding_kind
         self.product = product
         # shape for calls, in which the product's own names replace the shared names
-        attribute_names = self.shape = (
+        shape = self.shape = (
             shape_with_product_names(attribute_names, product, attributes)
             if product.own_names
             else attribute_names
@@ -116,40 +116,26 @@ class SpanReadingPlan:
         else:
             self.operation = dialect.operation or operation_by_span_name
         # whether the span names neither an operation nor a kind
-        self.guesses = not attribute_names.names_operation and kind is None and dialect.operation is None
+        self.guesses = not shape.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
-        self.contains = bool(attribute_names.containers) or dialect.more is not None
+        self.contains = bool(shape.containers) or dialect.more is not None
         # `_named` has a call's `CallNames` under this object and the values that `deciding` returns. Both are set at
         # the second span, because the attribute names of many spans never recur.
         self.names_key: object = None
         self.deciding: Callable[[Attributes], tuple[Any, ...]] | None = None
         self.spans = 0  # spans for which names were looked up, while nothing is remembered
-        counted = (
-            attribute_names.input,
-            attribute_names.output,
-            attribute_names.cache_read,
-            attribute_names.cache_write,
-            attribute_names.reasoning,
-        )
+        counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # pairs of an index in Tokens and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
         # whether only input and output can be counted
-        self.has_only_totals = not (
-            self.contains or attribute_names.meters or attribute_names.total or any(counted[2:])
-        )
+        self.has_only_totals = not (self.contains or shape.meters or shape.total or any(counted[2:]))
         # whether the provider's response id is the only id of the call
         self.has_only_response_id = (
-            dialect.ids is None
-            and len(attribute_names.request_id) == 1
-            and attribute_names.request_id[0] in semconv.RESPONSE_ID
+            dialect.ids is None and len(shape.request_id) == 1 and shape.request_id[0] in semconv.RESPONSE_ID
         )
         # whether any attribute may show that the call failed
-        self.shows_failure = bool(
-            attribute_names.error
-            or attribute_names.finish
-            or any(kind.failure for kind in attribute_names.kinds)
-        )
+        self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
     def _remember_call_names_from_now_on(self, attributes: Attributes) -> None:
         shape = self.shape
