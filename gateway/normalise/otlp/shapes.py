@@ -133,7 +133,8 @@ def _find_or_build_name_facts(name: str) -> NameFacts:
     return _others.get(form) or _others.setdefault(form, NameFacts(*form))
 
 
-_facts_by_name = CachedResults(_find_or_build_name_facts).__getitem__
+_facts = CachedResults(_find_or_build_name_facts)
+_facts_by_name = _facts.__getitem__
 _metadata = CachedResults(_metadata_attribute_and_tag_name).__getitem__
 
 _MOST_SHAPES = 4096

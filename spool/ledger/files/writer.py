@@ -217,7 +217,7 @@ class FactWriter:
             return False
         query = f"SELECT count(DISTINCT start // {DAY_S}) FROM {self._open_rows}"
         [(days,)] = self._engine.execute(query).fetchall()
-        return self.open_count >= min(MAX_OPEN_ROWS, max(PART_ROWS, days * LEAST_ROWS_OF_A_DAY))
+        return self.open_count >= min(MAX_OPEN_ROWS, max(PART_ROWS, int(days) * LEAST_ROWS_OF_A_DAY))
 
     def snapshot(self) -> FactSnapshot:
         """Return the totals of all records before `next_number`. The caller closes them."""
