@@ -24,6 +24,7 @@ from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import POSTGRES, schemas_of
 
 LANGFUSE, OTEL, OTHER = "langfuse-sdk", "opentelemetry.instrumentation.openai_v2", "shop"
+FRAMEWORK = "opentelemetry.instrumentation.openai_agents"
 Report = tuple[str, dict[str, Any]]  # a span with the name of its scope
 USAGE = {"gen_ai.usage.input_tokens": 610, "gen_ai.usage.output_tokens": 33}
 LATE = 20.0
@@ -87,6 +88,23 @@ def test_two_siblings_are_one_call(pause: float, is_inside: bool) -> None:
             if is_on_disk(place, orders):
                 rows, _ = told_on_disk(apart(order), [True], [pause])
                 assert 1 == count(rows)
+
+
+def test_a_sibling_of_the_span_around_the_call_is_the_call() -> None:
+    """
+    An agent framework writes a span of its own around the SDK's span, and Langfuse's is a sibling of the outer one.
+    In one request, the three are one call, and equal calls at the same time stay two.
+    """
+    around = call_span(FRAMEWORK, 300, 0.05, 0.95)
+    three = [generation(1, 0, 1), around, chat(1, 0.1, 0.9, parent=300)]
+    again = [generation(2, 0, 1), call_span(FRAMEWORK, 301, 0.05, 0.95), chat(2, 0.1, 0.9, parent=301)]
+    for order in permutations(three):
+        for pause in (0.0, LATE):
+            rows, conflicts = told_in_memory([request(*order)] * 2, [pause])
+            assert (1, 0) == (count(rows), conflicts)
+        assert 2 == count(told_in_memory([request(*order, *again)])[0])
+    for other in (generation(1, 1.5, 1.9), generation(1, 0, 1, parent=2)):
+        assert 2 == count(told_in_memory([request(other, *three[1:])])[0])
 
 
 @pytest.mark.parametrize(

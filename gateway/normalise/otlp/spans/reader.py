@@ -111,7 +111,8 @@ class SpanReader:
         # whether any span reports the result of a stream that a sibling span started
         self._has_streams = False
         self._has_links = False  # whether the other report of any call may be in another payload
-        self._has_beside = False  # whether a sibling span of another scope may report the same call
+        # the spans above calls that a sibling span of another scope may report as well
+        self._above_siblings: set[Key | None] = set()
         # whether any call of a span that names no operation may repeat the call of a sibling span
         self._has_guesses = False
         self._has_inner = False  # whether any call has a parent, so that it may repeat an enclosing call
@@ -161,7 +162,7 @@ class SpanReader:
                 if reading.guesses:
                     call.is_guess = self._has_guesses = True
                 if call.is_beside:
-                    self._has_beside = True
+                    self._above_siblings.add(parent)
                 if call.run_id is not None:
                     self._has_runs = True
                 if parent is not None:
@@ -447,8 +448,13 @@ class SpanReader:
             identity = identity._replace(is_of_assistant=True)
         elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
             identity = identity._replace(is_final=True)
-        if self._has_beside and parent is not None:
-            # siblings find each other by their parent span, even if the parent is in the same request
+        if self._above_siblings and parent is not None:
+            # siblings find each other by their parent span, even if the parent is in the same request; a call that
+            # repeats the call around it is in its place
+            around = tree.nodes.get(parent, ROOT)
+            repeats = around.call is not None and not around.is_border
+            if repeats and around.parent is not None and around.parent in self._above_siblings:
+                parent = around.parent
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
             identity = with_span_above(identity, link)
