@@ -96,6 +96,29 @@ async def test_files_of_one_form_are_one_report(server: OperatorServer) -> None:
     assert single["days_changed"]
 
 
+async def test_no_way_removes_a_final_day_without_consent(server: OperatorServer, tmp_path: Path) -> None:
+    """
+    An upload or a file that would leave less than half of a final day is refused with both figures, and nothing is
+    stored. With consent, it replaces the day.
+    """
+    less = tmp_path / "less.json"
+    less.write_text(PAGE.read_text().replace('"value":5,', '"value":0.1,'))
+    await upload(server, ("page.json", PAGE.read_bytes()))
+    before = (await server.ask("GET", "/statements")).payload
+    body = {"files": [str(less)]}
+    for answer in (
+        await upload(server, ("less.json", less.read_bytes())),
+        await server.ask("POST", "/statements", body),
+    ):
+        assert (409, "would_remove") == answer.error[:2]
+        assert "2026-08-01: 5.8234569090123456789 usd would become 0.9234569090123456789" in answer.error[2]
+        assert before == (await server.ask("GET", "/statements")).payload
+    assert 200 == (await server.ask("POST", "/statements", {**body, "replace": True})).status
+    assert before != (await server.ask("GET", "/statements")).payload
+    again = await upload(server, ("page.json", PAGE.read_bytes()), replace="true")
+    assert 200 == again.status and again.payload["imports"][0]["days_changed"]
+
+
 async def test_a_wrong_upload_is_refused_and_leaves_nothing(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
