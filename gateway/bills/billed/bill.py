@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -75,7 +75,7 @@ def build_bill(bill_inputs: BillInputs) -> Bill:
     """Build the bill. Each day takes all amounts from one source, and all quantities from one source."""
     in_month = set(bill_inputs.days)
     dated_rows = list(_split_rows_by_day(bill_inputs))
-    report = classify_bill_rows((row for row, _ in dated_rows), [day for _, day in dated_rows])
+    report = classify_bill_rows(dated_rows)
     of_money = choose_source_by_day([*report.money, *report.accrued], bill_inputs.covered)
     of_tokens = choose_source_by_day(report.tokens, bill_inputs.covered)
     amounts = [row for row in report.money if row.day in in_month and of_money[row.day] == row.source]
@@ -117,7 +117,7 @@ def _regions_by_model(rows: Iterable[BilledMoney | BilledTokens], families: Mapp
 
 
 def _is_unsettled(
-    bill_inputs: BillInputs, unsettled: Mapping[str, frozenset[int]], source: str, day: int
+    bill_inputs: BillInputs, unsettled: Mapping[str, Collection[int]], source: str, day: int
 ) -> bool:
     return day in unsettled.get(source, ()) or day in bill_inputs.unsettled.get(source, ())
 

@@ -29,16 +29,13 @@ from gateway.bills.billed.layers import (
 )
 from gateway.bills.billed.restating import DaysWithSums, FrozenMonths, read_month_figures
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.counting import (
-    TokenPrices,
-    find_seller,
-    group_uses_by_seller,
-    to_counted_use,
-)
+from gateway.bills.reconciliation.counting import TokenPrices, find_seller, to_counted_use
 from gateway.bills.reconciliation.gathering import (
     StatementSources,
     average_rate,
     convert_rows_at_ledger_rates,
+    counted_uses_by_seller,
+    days_by_source,
     foreign_currencies,
 )
 from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
@@ -67,7 +64,7 @@ class _MonthInputs:
     month: CalendarMonth
     infos: Sequence[StatementInfo]
     prices: TokenPrices
-    counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
+    counted: dict[str, list[CountedUse]] = field(default_factory=dict)
     # earlier months with calls that the bills of this month correct, by month name
     earlier: dict[str, _MonthInputs] = field(default_factory=dict)
 
@@ -292,7 +289,7 @@ class BilledCostCalculator:
             return _RebuiltMonth(await frozen.apply_closings_and_reopenings(), {})
         read = _MonthInputs(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
-            await self._load_counted_uses_into_inputs(read, now)
+            read.counted.update(await counted_uses_by_seller(sources.ledger, month, read.prices, now))
         failures: dict[str, Exception] = {}
 
         async def note_failure(provider: str, error: Exception) -> None:
@@ -388,19 +385,10 @@ class BilledCostCalculator:
         if name not in month_inputs.earlier:
             month = CalendarMonth.of(name)
             within = [info for info in infos if _overlaps_month(info, month)]
-            month_inputs.earlier[name] = _MonthInputs(month, within, month_inputs.prices)
-            await self._load_counted_uses_into_inputs(month_inputs.earlier[name], self._clock.now())
+            ledger, prices, now = self._sources.ledger, month_inputs.prices, self._clock.now()
+            uses = await counted_uses_by_seller(ledger, month, prices, now)
+            month_inputs.earlier[name] = _MonthInputs(month, within, prices, uses)
         return month_inputs.earlier[name]
-
-    async def _load_counted_uses_into_inputs(self, month_inputs: _MonthInputs, now: float) -> None:
-        for day in month_inputs.month.days:
-            if day > now:
-                break
-            sums = await self._sources.ledger.usage_of_day(day)
-            for name, rows in (
-                await asyncio.to_thread(group_uses_by_seller, sums, month_inputs.prices)
-            ).items():
-                month_inputs.counted[name] += rows
 
     async def _read_bill(
         self, month_inputs: _MonthInputs, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
@@ -412,22 +400,15 @@ class BilledCostCalculator:
         rows = [billed.row for billed in billed_rows]
         self._currencies[month.name] |= foreign_currencies(rows)
         rows_in_dollars = await convert_rows_at_ledger_rates(self._sources.ledger, rows)
-        covered: dict[str, set[int]] = defaultdict(set)
-        unsettled: dict[str, set[int]] = defaultdict(set)
-        for info in month_inputs.infos:
-            if info.provider == provider:
-                days = {day for day in month.days if info.start <= day < info.end}
-                covered[info.source] |= days
-                if not info.settled:
-                    unsettled[info.source] |= days
+        infos = [info for info in month_inputs.infos if info.provider == provider]
         sides = BillInputs(
             provider=provider,
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,
             rows=[billed._replace(row=row) for billed, row in zip(billed_rows, rows_in_dollars, strict=True)],
             counted=month_inputs.counted.get(provider, ()),
-            covered={source: frozenset(days) for source, days in covered.items()},
-            unsettled={source: frozenset(days) for source, days in unsettled.items()},
+            covered=days_by_source(infos, month),
+            unsettled=days_by_source((info for info in infos if not info.settled), month),
             owners=self._sources.owners(),
             refunds=refunds,
         )

@@ -184,9 +184,6 @@ class BilledCountedDifference:
             found |= {field_of(cell) for cell, amount in self.billed_money.items() if amount}
         return found
 
-    def sum_of_part(self, name: str) -> int:
-        return sum(amount for (part, _, _), amount in self.parts.items() if part == name)
-
 
 def split_difference(
     tokens: Iterable[BilledTokens],

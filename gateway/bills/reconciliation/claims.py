@@ -253,10 +253,6 @@ class UnexplainedDifference:
         # cells of the finest level, by the cell of the bill's amounts and meter
         self._fine: dict[MeterPlace, list[ComparisonCell]] = defaultdict(list)
 
-    @property
-    def unexplained_amount(self) -> int:
-        return sum(self.amounts.values())
-
     def remaining_billed_amount(self, cell: ComparisonCell, meter: str) -> int | None:
         """
         Return the billed amount without portions that claims explain. Return None if a claim explains the

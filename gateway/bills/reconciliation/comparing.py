@@ -2,21 +2,21 @@
 The comparison of a provider's bills with the ledger by day, and the causes of differences. Only final days
 are compared. Pure.
 
+Its steps: `_select_rows`, `_align_sides` (names and keys), `_restate_sides`, `_find_all_claims` and `_judge_lines`.
 It also suggests settings to the operator: prices from the bill, and owners of provider keys.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from fractions import Fraction
 from operator import attrgetter
 
 from gateway.bills.reconciliation.causes.list import find_claims, name_alternative_causes_in_evidence
 from gateway.bills.reconciliation.causes.other_lines import smallest_decimal_unit_of_amounts
-from gateway.bills.reconciliation.cells import BilledCountedDifference, split_difference
+from gateway.bills.reconciliation.cells import BilledCountedDifference, ComparableDimensions, split_difference
 from gateway.bills.reconciliation.claims import OF_PRICES, BillComparison, CauseClaim, UnexplainedDifference
 from gateway.bills.reconciliation.contract_prices import (
     CONTRACT_PRICE,
@@ -24,7 +24,22 @@ from gateway.bills.reconciliation.contract_prices import (
     claim_contract_price,
     find_billed_prices,
 )
-from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
+from gateway.bills.reconciliation.limits import OWNER_DAYS
+from gateway.bills.reconciliation.lines import (
+    AGREES,
+    FINAL,
+    OPEN,
+    UNKNOWN,
+    ComparisonLine,
+    DayTolerance,
+    days_with_key_tokens_outside_tolerance,
+    difference_rank,
+    largest_claimed_amount_by_day,
+    line_over_all_cells,
+    lines_by_name,
+    set_line_state,
+    unexplained_tokens_by_day,
+)
 from gateway.bills.reconciliation.matching import (
     Owner,
     ProviderKeyMatching,
@@ -39,6 +54,7 @@ from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
     BillConversion,
     FixedExchangeRate,
+    LateRows,
     claim_exchange_rate,
     claim_keys_swapped_in_bill,
     claim_late_rows,
@@ -50,18 +66,15 @@ from gateway.bills.reconciliation.restating import (
     last_decimal_unit_in_currency,
     use_billed_names_of_swapped_keys,
 )
-from gateway.bills.reconciliation.set_aside import set_aside_unbilled_failed_calls
+from gateway.bills.reconciliation.set_aside import SetAsideCalls, set_aside_unbilled_failed_calls
 from gateway.bills.reconciliation.sides import (
     DAY,
     KEY,
     MODEL,
-    PARTS,
     STANDARD,
-    VOLUME,
     BilledMoney,
     BilledTokens,
     Commitment,
-    ComparisonCell,
     ContractSum,
     CountedUse,
     Prices,
@@ -71,81 +84,6 @@ from gateway.bills.reconciliation.sides import (
     replace_api_key,
 )
 from spool.statements import StatementRow
-
-OPEN, AGREES, EXPLAINED, DIFFERS, UNKNOWN = "open", "agrees", "explained", "differs", "no statement"
-FINAL = (AGREES, EXPLAINED, DIFFERS)  # states of days that were compared, and not left open
-
-Naming = Callable[[ComparisonCell], str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayTolerance:
-    """
-    The differences of a day that are allowed, as percentages of the billed amounts. A cent, plus the rounding
-    of the bill, is always allowed.
-    """
-
-    money: Decimal = Decimal("0.5")
-    tokens: Decimal = Decimal(1)
-
-    def is_line_within(self, line: ComparisonLine, claimed: int) -> bool:
-        """
-        Return whether the line's difference is within the tolerance. A cent is always tolerated, except in
-        causes about tokens or prices: `claimed` is their largest amount.
-        """
-        share = abs(line.billed) * self.money / 100
-        difference = abs(line.difference - line.causes.get("rounding", 0))
-        is_within = difference <= max(COARSEST, share) and claimed <= share
-        return is_within and self.are_tokens_within(line)
-
-    def is_unexplained_part_within(self, line: ComparisonLine, unexplained_tokens: int) -> bool:
-        """
-        Return whether the unexplained amount of a line, and its unexplained `unexplained_tokens`, are within the
-        tolerance.
-        """
-        share = abs(line.billed) * self.money / 100
-        is_whole = unexplained_tokens <= line.billed_tokens * self.tokens / 100
-        return is_whole and abs(line.unexplained) <= max(COARSEST, share)
-
-    def are_tokens_within(self, line: ComparisonLine) -> bool:
-        return abs(line.billed_tokens - line.counted_tokens) <= line.billed_tokens * self.tokens / 100
-
-
-@dataclass(slots=True, kw_only=True)
-class ComparisonLine:
-    """
-    Sums of a day, a model, a key, or everything. `billed` is exactly `counted` plus the four amounts in
-    `parts`. It is also `counted` plus the amounts in `causes` plus `unexplained`.
-
-    `captured_tokens` are the tokens that both the bill and the ledger have.
-    """
-
-    name: str = ""
-    billed: int = 0
-    counted: int = 0
-    parts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
-    billed_tokens: int = 0
-    counted_tokens: int = 0
-    captured_tokens: int = 0
-    captured_money: int = 0
-    billed_calls: int | None = None
-    counted_calls: int = 0
-    causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    state: str = AGREES
-    # filter of the cost API that selects our calls of this line
-    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def difference(self) -> int:
-        return self.billed - self.counted
-
-    @property
-    def explained(self) -> int:
-        return sum(self.causes.values())
-
-    @property
-    def unexplained(self) -> int:
-        return self.difference - self.explained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,251 +172,93 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
 
     Without `has_causes`, no check runs and the result has only the total and facts about the bills.
     """
-    bill_rows = classify_bill_rows(
-        row for row in comparison_input.rows if row.provider == comparison_input.provider
-    )
-    of_tokens = choose_source_by_day(bill_rows.tokens, comparison_input.covered)
-    of_money = choose_source_by_day(bill_rows.money, comparison_input.covered)
-    # a source without rows states that nothing was used
-    for source in sorted(comparison_input.covered.keys() - bill_rows.sources):
-        of_tokens = dict.fromkeys(comparison_input.covered[source], source) | of_tokens
-    states = _comparison_state_by_day(
-        comparison_input, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide
-    )
-    compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
-    tokens = [row for row in bill_rows.tokens if of_tokens.get(row.day) == row.source]
-    tokens = _rows_on_days(tokens, bill_rows.wide, compared)
-    amounts = [row for row in bill_rows.money if of_money.get(row.day) == row.source]
-    amounts = _rows_on_days(amounts, bill_rows.wide, compared)
-    bills = Counter[str]()
-    for row in amounts:
-        bills[row.bill] += row.amount
-    counted = _rows_on_days(comparison_input.counted, bill_rows.wide, compared)
-    names = [use.model for use in counted]
-
-    def standard_prices_on_first_and_last_day(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
-        edges = {min(compared, default=0), max(compared, default=0)}
-        return tuple(
-            frozenset(comparison_input.prices(name, STANDARD, day, 0).items()) for day in sorted(edges)
-        )
-
-    tokens, amounts, counted, priced_as, renamed = rename_models_to_families(
-        tokens, amounts, counted, standard_prices_on_first_and_last_day
-    )
-    spelled: dict[str, set[str]] = defaultdict(set)
-    for name, use in zip(names, counted, strict=True):
-        spelled[use.model].add(name)
-    owners = [owner for owner in comparison_input.owners if owner.provider == comparison_input.provider]
-    keys = ProviderKeyMatching(
-        owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
-    )
-    own_rows, billed_rows = counted, tokens
-    tokens = [replace_api_key(row, keys.comparable_key_of_billed_row(row)) for row in tokens]
-    amounts = [replace_api_key(row, keys.comparable_key_of_billed_row(row)) for row in amounts]
-    counted = [replace_api_key(row, keys.comparable_key_of_use(row)) for row in counted]
-
-    def prices_of_family(model: str, tier: str, day: int, context_tokens: int) -> Mapping[str, int]:
-        return comparison_input.prices(priced_as(model), tier, day, context_tokens)
-
-    def list_prices_of_family(model: str, tier: str, day: int, context_tokens: int) -> Mapping[str, int]:
-        return (
-            {}
-            if comparison_input.listed is None
-            else comparison_input.listed(priced_as(model), tier, day, context_tokens)
-        )
-
-    levels = common_comparison_levels(tokens, amounts, counted, are_keys_matched=keys.has_matches)
-    metered = compared & set(of_tokens)
-    of_all = counted
-    set_aside = set_aside_unbilled_failed_calls(tokens, counted, levels, metered)
-    counted = [*set_aside.counted]
-    own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
-    key_tokens, own_keys = _billed_and_counted_tokens_of_unmatched_keys(billed_rows, own_rows, keys)
-
-    def split_at_prices(
-        uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]
-    ) -> BilledCountedDifference:
-        return split_difference(
-            tokens,
-            money,
-            uses,
-            prices=at,
-            comparable_dimensions=levels,
-            days_with_token_counts=metered,
-            lacks_billed_money=not of_money,
-        )
-
+    aligned = _align_sides(comparison_input, _select_rows(comparison_input))
     if not has_causes:
-        return Reconciliation(
-            provider=comparison_input.provider,
-            total=_line_over_all_cells(split_at_prices(counted, prices_of_family, amounts), ()),
-            finest=levels.compared_dimensions_text,
-            has_money=bool(of_money),
-            sources=sorted({*of_tokens.values(), *of_money.values()}),
-            set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
-            foreign=bill_rows.foreign,
-            bills=bills,
-        )
-    conversion = comparison_input.conversion
-    precision = _last_decimal_unit_by_day(amounts, of_money, conversion)
-    at_contracts, billed_at = counted, BilledPrices(levels=levels)
-    at_prices: Prices = prices_of_family
-    of_contracts: BilledCountedDifference | None = None
-    market_rates: Sequence[FixedExchangeRate] = ()
-    if comparison_input.listed is not None:
-        all_listed = replace(billed_at, every=Fraction(1)).reprice_uses(counted)
-        of_contracts, without = (
-            split_at_prices(counted, prices_of_family, amounts),
-            split_at_prices(all_listed, list_prices_of_family, amounts),
-        )
-        if conversion is not None:
-            market_rates = find_market_rates((of_contracts, without), conversion, precision)
-        if conversion is not None and len(market_rates) == 1:
-            in_dollars = convert_at_fixed_rate(amounts, conversion, *market_rates)
-            billed_at = find_billed_prices(
-                split_at_prices(counted, prices_of_family, in_dollars),
-                split_at_prices(all_listed, list_prices_of_family, in_dollars),
-                precision,
-            )
-        else:
-            billed_at = find_billed_prices(of_contracts, without, precision)
-    if billed_at.has_factors:
-        at_prices = billed_at.billed_prices(prices_of_family, list_prices_of_family)
-        counted = [
-            *set_aside_unbilled_failed_calls(tokens, billed_at.reprice_uses(of_all), levels, metered).counted
-        ]
-    own = counted
-    exchanged = find_keys_swapped_in_bill(tokens, counted) if levels.key else {}
-    of_days = counted = use_billed_names_of_swapped_keys(counted, exchanged)
-    late = find_rows_billed_on_later_day(tokens, amounts, counted, levels, metered)
-    counted = late.move_to_billed_days(counted, levels)
-    converted = amounts
-    is_restated = billed_at.has_factors or exchanged or late.posted
-    split_sides = (
-        split_at_prices(counted, at_prices, amounts) if is_restated or of_contracts is None else of_contracts
-    )
-    fixed = None if conversion is None else find_fixed_exchange_rate(split_sides, conversion, precision)
-    if conversion is not None and fixed is not None:
-        amounts = convert_at_fixed_rate(converted, conversion, fixed)
-        split_sides = split_at_prices(counted, at_prices, amounts)
-    case = BillComparison(
-        split=split_sides,
-        remainder=UnexplainedDifference(split_sides),
-        key_tokens=key_tokens,
-        own_keys=own_keys,
-        hours=_subtract_hours(comparison_input.hours, comparison_input.failed_hours)
-        if set_aside.are_all
-        else comparison_input.hours,
-        days=tuple(sorted(compared)),
-        precision=precision,
-        are_failed_known=set_aside.is_exact,
-        uses=of_days,
-        commitments=[
-            replace(
-                each, models={name for name, own in spelled.items() if any(map(each.term.is_for_model, own))}
-            )
-            for each in comparison_input.commitments
-        ],
-        # omitted unless all days are compared, because these amounts cover the whole period
-        sums=comparison_input.sums if states.keys() <= compared else (),
-        late_days={*late.posted.values()},
-        awaiting=comparison_input.awaiting,
-    )
-    found = [billed_at.doubt_if_contract_may_be_cause(claim) for claim in find_claims(case)]
-    if late.posted:
-        found.append(claim_late_rows(split_sides, of_days, late))
-    if exchanged:
-        found.append(claim_keys_swapped_in_bill(split_sides, own, exchanged))
-    if billed_at.has_factors:
-        moved = tuple(claim.cause for claim in found if billed_at.is_token_move_with_doubtful_price(claim))
-        found += [
-            replace(claim, beside=moved)
-            for claim in claim_contract_price(split_sides, at_contracts, billed_at)
-        ]
-    if conversion is not None and (fixed is None or not fixed.is_of_market):
-        # while the exchange rate is unknown, it could explain any difference in prices
-        found = [
-            replace(claim, beside=(*claim.beside, EXCHANGE_RATE)) if claim.cause in OF_PRICES else claim
-            for claim in found
-        ]
-    if conversion is not None and fixed is not None:
-        claim = claim_exchange_rate(split_sides, converted, amounts, conversion, fixed)
-        # the prices with and without contracts lead to different market rates, so a contract is another
-        # possible cause
-        other_causes = (CONTRACT_PRICE,) if len(market_rates) > 1 else ()
-        found.append(replace(claim, beside=(*claim.beside, *other_causes)))
-    found = sorted(
-        map(name_alternative_causes_in_evidence, found),
-        key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause),
-    )
-    claimed = [claim for claim in found if not claim.is_hint]
-    days = _lines_by_name(split_sides, claimed, lambda cell: str(cell.day))
-    models, by_key = (_lines_by_name(split_sides, claimed, attrgetter(name)) for name in (MODEL, KEY))
-    for line in models.values():
-        line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
-    for line in by_key.values():
-        line.where = keys.cost_filter(line.name)
-    largest = _largest_claimed_amount_by_day(found)
-    tokens_left = _unexplained_tokens(split_sides, claimed)
-    doubtful = {day for claim in found if claim.is_hint and claim.is_of_tokens for day in claim.days}
-    days_apart = (
-        _days_with_key_tokens_outside_tolerance(split_sides, comparison_input.tolerance) if levels.key else ()
-    )
+        split = aligned.split_at_prices(aligned.set_aside.counted, aligned.prices, aligned.rows.money)
+        return _state_totals(comparison_input.provider, aligned.rows, split, ())
+    restated = _restate_sides(comparison_input, aligned)
+    found = _find_all_claims(comparison_input.conversion, aligned, restated)
+    return _judge_lines(comparison_input, aligned, restated, found)
+
+
+def _state_totals(
+    provider: str, selected: _SelectedRows, split: BilledCountedDifference, claimed: Sequence[CauseClaim]
+) -> Reconciliation:
     return Reconciliation(
-        provider=comparison_input.provider,
-        total=_line_over_all_cells(split_sides, claimed),
-        days=[
-            _set_line_state(
-                days.get(str(day), ComparisonLine(name=str(day))),
-                state,
-                comparison_input.tolerance,
-                largest[day],
-                tokens_left[day],
-                are_keys_apart=day in days_apart,
-                has_doubtful_claims=day in doubtful,
-            )
-            for day, state in sorted(states.items())
-        ],
-        models=sorted(models.values(), key=_difference_rank),
-        keys=sorted(by_key.values(), key=_difference_rank) if split_sides.levels.key else (),
-        claims=claimed,
-        hints=[claim for claim in found if claim.is_hint],
-        finest=split_sides.levels.compared_dimensions_text,
-        has_money=bool(of_money),
-        sources=sorted({*of_tokens.values(), *of_money.values()}),
-        set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
-        foreign=bill_rows.foreign,
-        bills=bills,
-        only_billed=_names_by_dimension_on_one_side(split_sides, is_on_bill=True),
-        only_counted=_names_by_dimension_on_one_side(split_sides, is_on_bill=False),
-        renamed=renamed,
-        spelled={name: sorted(names) for name, names in spelled.items() if name},
-        regions=frozenset(row.region for row in counted if row.region),
-        accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
-        owed=lines_owed_by_provider(claimed, split_sides),
-        overrides=suggest_overrides(comparison_input.provider, case, claimed, at_prices, spelled),
-        owners=keys_with_same_tokens(comparison_input.provider, key_tokens, own_keys),
-        error=sum(
-            abs(line.unexplained)
-            for line in _lines_by_name(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
-        ),
-        doubtful_calls=count_calls_by_cost_doubt(of_all),
+        provider=provider,
+        total=line_over_all_cells(split, claimed),
+        finest=split.levels.compared_dimensions_text,
+        has_money=bool(selected.money_sources),
+        sources=sorted(selected.compared_sources),
+        set_aside=sorted({*selected.known_sources} - selected.compared_sources),
+        foreign=selected.foreign,
+        bills=selected.amount_by_bill,
     )
 
 
-def _last_decimal_unit_by_day(
-    amounts: Sequence[BilledMoney], money_source_by_day: Mapping[int, str], conversion: BillConversion | None
-) -> Mapping[int, int]:
-    rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
-    for row in amounts:
-        rows_by_source[row.source].append(row)
-    digits = {
-        source: last_decimal_unit_in_currency(rows, conversion)
-        if conversion is not None and source in conversion.sources
-        else smallest_decimal_unit_of_amounts(row.amount for row in rows)
-        for source, rows in rows_by_source.items()
-    }
-    return {day: digits[source] for day, source in money_source_by_day.items() if source in digits}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SelectedRows:
+    """
+    The rows of the compared days. Each day has its tokens from one source, and its money from one source. `states`: of
+    all days, before amounts are compared. `known_sources`: those with rows, also if they are not compared.
+    """
+
+    tokens: Sequence[BilledTokens]
+    money: Sequence[BilledMoney]
+    counted: Sequence[CountedUse]
+    token_sources: Mapping[int, str]
+    money_sources: Mapping[int, str]
+    states: Mapping[int, str]
+    known_sources: Collection[str]
+    foreign: Mapping[str, int]
+
+    @property
+    def compared_days(self) -> set[int]:
+        return {day for day, state in self.states.items() if state not in (OPEN, UNKNOWN)}
+
+    @property
+    def compared_sources(self) -> set[str]:
+        return {*self.token_sources.values(), *self.money_sources.values()}
+
+    @property
+    def accounts(self) -> list[str]:
+        return sorted({*(row.account for row in self.tokens), *(row.account for row in self.money)} - {""})
+
+    @property
+    def amount_by_bill(self) -> Mapping[str, int]:
+        bills = Counter[str]()
+        for row in self.money:
+            bills[row.bill] += row.amount
+        return bills
+
+
+def _select_rows(comparison_input: ComparisonInput) -> _SelectedRows:
+    provider, covered = comparison_input.provider, comparison_input.covered
+    bill_rows = classify_bill_rows((row, None) for row in comparison_input.rows if row.provider == provider)
+    of_tokens = choose_source_by_day(bill_rows.tokens, covered)
+    of_money = choose_source_by_day(bill_rows.money, covered)
+    # a source without rows states that nothing was used
+    for source in sorted(covered.keys() - bill_rows.sources):
+        of_tokens = dict.fromkeys(covered[source], source) | of_tokens
+    wide = bill_rows.wide
+    states = _comparison_state_by_day(comparison_input, of_tokens, of_money, bill_rows.unsettled, wide)
+    all_rows = _SelectedRows(
+        tokens=[row for row in bill_rows.tokens if of_tokens.get(row.day) == row.source],
+        money=[row for row in bill_rows.money if of_money.get(row.day) == row.source],
+        counted=comparison_input.counted,
+        token_sources=of_tokens,
+        money_sources=of_money,
+        states=states,
+        known_sources=bill_rows.sources,
+        foreign=bill_rows.foreign,
+    )
+    compared = all_rows.compared_days
+    return replace(
+        all_rows,
+        tokens=_rows_on_days(all_rows.tokens, wide, compared),
+        money=_rows_on_days(all_rows.money, wide, compared),
+        counted=_rows_on_days(all_rows.counted, wide, compared),
+    )
 
 
 def _rows_on_days(
@@ -493,37 +273,11 @@ def _rows_on_days(
     return [row for row in placed if row.day in days]
 
 
-def _subtract_hours(
-    tokens_by_hour: Mapping[int, int], subtracted_tokens_by_hour: Mapping[int, int]
-) -> Mapping[int, int]:
-    return {hour: count - subtracted_tokens_by_hour.get(hour, 0) for hour, count in tokens_by_hour.items()}
-
-
-def merge_lines(lines: Sequence[ComparisonLine], *, name: str) -> ComparisonLine:
-    """Sum lines of the comparison into one, without their states and cost filters."""
-    total = ComparisonLine(name=name)
-    for line in lines:
-        total.billed += line.billed
-        total.counted += line.counted
-        total.billed_tokens += line.billed_tokens
-        total.counted_tokens += line.counted_tokens
-        total.captured_tokens += line.captured_tokens
-        total.captured_money += line.captured_money
-        total.counted_calls += line.counted_calls
-        if line.billed_calls is not None:
-            total.billed_calls = (total.billed_calls or 0) + line.billed_calls
-        for part, amount in line.parts.items():
-            total.parts[part] += amount
-        for cause, amount in line.causes.items():
-            total.causes[cause] += amount
-    return total
-
-
 def _comparison_state_by_day(
     comparison_input: ComparisonInput,
     token_source_by_day: Mapping[int, str],
     money_source_by_day: Mapping[int, str],
-    unsettled: Mapping[str, frozenset[int]],
+    unsettled: Mapping[str, Collection[int]],
     bucket_start_by_day: Mapping[int, int],
 ) -> dict[int, str]:
     """
@@ -556,6 +310,99 @@ def _comparison_state_by_day(
     return states
 
 
+@dataclass(frozen=True, kw_only=True)
+class _AlignedSides:
+    """
+    Both sides under common names. `set_aside`: the counted usage without failed calls that the bill leaves out.
+    `metered`: compared days with token counts. `listed`: prices without contracts.
+
+    `spelled` has the names of the ledger by model family, `renamed` pairs of different names (billed, counted).
+    `key_tokens` and `own_keys` are the tokens of keys that match none of the other side.
+    """
+
+    rows: _SelectedRows
+    set_aside: SetAsideCalls
+    levels: ComparableDimensions
+    metered: Collection[int]
+    prices: Prices
+    listed: Prices
+    keys: ProviderKeyMatching
+    spelled: Mapping[str, Collection[str]]
+    renamed: Sequence[tuple[str, str]]
+    key_tokens: Mapping[str, Mapping[tuple[int, str], int]]
+    own_keys: Mapping[str, Mapping[int, int]]
+
+    def split_at_prices(
+        self, uses: Sequence[CountedUse], prices: Prices, money: Sequence[BilledMoney]
+    ) -> BilledCountedDifference:
+        return split_difference(
+            self.rows.tokens,
+            money,
+            uses,
+            prices=prices,
+            comparable_dimensions=self.levels,
+            days_with_token_counts=self.metered,
+            lacks_billed_money=not self.rows.money_sources,
+        )
+
+    def without_failed_calls(self, uses: Sequence[CountedUse]) -> list[CountedUse]:
+        return [*set_aside_unbilled_failed_calls(self.rows.tokens, uses, self.levels, self.metered).counted]
+
+
+def _align_sides(comparison_input: ComparisonInput, selected: _SelectedRows) -> _AlignedSides:
+    compared = selected.compared_days
+
+    def standard_prices_on_first_and_last_day(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
+        edges = {min(compared, default=0), max(compared, default=0)}
+        return tuple(
+            frozenset(comparison_input.prices(name, STANDARD, day, 0).items()) for day in sorted(edges)
+        )
+
+    tokens, money, counted, priced_as, renamed = rename_models_to_families(
+        selected.tokens, selected.money, selected.counted, standard_prices_on_first_and_last_day
+    )
+
+    def prices_of_family(model: str, tier: str, day: int, context_tokens: int) -> Mapping[str, int]:
+        return comparison_input.prices(priced_as(model), tier, day, context_tokens)
+
+    def list_prices_of_family(model: str, tier: str, day: int, context_tokens: int) -> Mapping[str, int]:
+        listed = comparison_input.listed
+        return {} if listed is None else listed(priced_as(model), tier, day, context_tokens)
+
+    spelled: dict[str, set[str]] = defaultdict(set)
+    for own, use in zip(selected.counted, counted, strict=True):
+        spelled[use.model].add(own.model)
+    owners = [owner for owner in comparison_input.owners if owner.provider == comparison_input.provider]
+    billed_keys = {*(row.key for row in tokens), *(row.key for row in money)}
+    keys = ProviderKeyMatching(owners, billed_keys, {row.key for row in counted})
+    rows = replace(
+        selected,
+        tokens=[replace_api_key(row, keys.comparable_key_of_billed_row(row)) for row in tokens],
+        money=[replace_api_key(row, keys.comparable_key_of_billed_row(row)) for row in money],
+        counted=[replace_api_key(row, keys.comparable_key_of_use(row)) for row in counted],
+    )
+    levels = common_comparison_levels(
+        rows.tokens, rows.money, rows.counted, are_keys_matched=keys.has_matches
+    )
+    metered = compared & set(selected.token_sources)
+    set_aside = set_aside_unbilled_failed_calls(rows.tokens, rows.counted, levels, metered)
+    own_uses = [use for use, is_out in zip(counted, set_aside.left_out, strict=True) if not is_out]
+    key_tokens, own_keys = _billed_and_counted_tokens_of_unmatched_keys(tokens, own_uses, keys)
+    return _AlignedSides(
+        rows=rows,
+        set_aside=set_aside,
+        levels=levels,
+        metered=metered,
+        prices=prices_of_family,
+        listed=list_prices_of_family,
+        keys=keys,
+        spelled=spelled,
+        renamed=renamed,
+        key_tokens=key_tokens,
+        own_keys=own_keys,
+    )
+
+
 def _billed_and_counted_tokens_of_unmatched_keys(
     tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse], keys: ProviderKeyMatching
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
@@ -570,106 +417,222 @@ def _billed_and_counted_tokens_of_unmatched_keys(
     return theirs, ours
 
 
-def _lines_by_name(
-    bill_difference: BilledCountedDifference, claimed: Sequence[CauseClaim], name_of: Naming
-) -> dict[str, ComparisonLine]:
+@dataclass(frozen=True, kw_only=True)
+class _RestatedSides:
     """
-    Sum cells into lines by the name that `name_of` returns. The billed amount of a line is its counted amount
-    plus its parts of the difference.
+    The sides without differences of the whole month, so that the checks compare equal things: other prices than those
+    of contracts, keys that the bill has exchanged, rows on a later day, and one exchange rate. Each is a claim as well.
+
+    `own`: the counted usage at the billed prices, under its own keys.
     """
-    lines: dict[str, ComparisonLine] = {}
 
-    def find_or_add_line(cell: ComparisonCell) -> ComparisonLine:
-        name = name_of(cell)
-        return lines.setdefault(name, ComparisonLine(name=name))
-
-    for cell, sums in bill_difference.counted.items():
-        cell_line = find_or_add_line(cell)
-        cell_line.counted += sums.cost
-        cell_line.counted_tokens += sum(sums.tokens.values())
-        cell_line.counted_calls += sums.calls
-    for (part, cell, _), amount in bill_difference.parts.items():
-        find_or_add_line(cell).parts[part] += amount
-    for cell, billed_sums in bill_difference.billed.items():
-        cell_line = find_or_add_line(cell)
-        if billed_sums.calls is not None:
-            cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
-    all_cells = {*bill_difference.billed, *bill_difference.counted}
-    for cell in all_cells:
-        ours = sum(bill_difference.counted[cell].tokens.values()) if cell in bill_difference.counted else 0
-        theirs = sum(bill_difference.billed[cell].tokens.values()) if cell in bill_difference.billed else 0
-        if cell.day not in bill_difference.metered:
-            theirs = ours
-        cell_line = find_or_add_line(cell)
-        cell_line.billed_tokens += theirs
-        cell_line.captured_tokens += min(ours, theirs)
-    for claim in claimed:
-        for cell, amount in claim.by_cell.items():
-            find_or_add_line(cell).causes[claim.cause] += amount
-    for cell_line in lines.values():
-        cell_line.billed = cell_line.counted + sum(cell_line.parts.values())
-        cell_line.captured_money = max(0, min(cell_line.billed, cell_line.counted))
-    return lines
+    case: BillComparison
+    money: Sequence[BilledMoney]
+    own: Sequence[CountedUse]
+    prices: Prices
+    billed_at: BilledPrices
+    market_rates: Sequence[FixedExchangeRate]
+    exchanged: Mapping[tuple[int, str], str]
+    late: LateRows
+    fixed: FixedExchangeRate | None
 
 
-def _line_over_all_cells(
-    bill_difference: BilledCountedDifference, claimed: Sequence[CauseClaim]
-) -> ComparisonLine:
-    return _lines_by_name(bill_difference, claimed, lambda _: "").get("", ComparisonLine())
+def _restate_sides(comparison_input: ComparisonInput, aligned: _AlignedSides) -> _RestatedSides:
+    conversion, levels, money = comparison_input.conversion, aligned.levels, aligned.rows.money
+    precision = _last_decimal_unit_by_day(money, aligned.rows.money_sources, conversion)
+    own, prices = aligned.set_aside.counted, aligned.prices
+    billed_at, market_rates, split = _find_billed_prices(comparison_input, aligned, precision)
+    if billed_at.has_factors:
+        prices = billed_at.billed_prices(prices, aligned.listed)
+        own = aligned.without_failed_calls(billed_at.reprice_uses(aligned.rows.counted))
+    exchanged = find_keys_swapped_in_bill(aligned.rows.tokens, own) if levels.key else {}
+    uses = use_billed_names_of_swapped_keys(own, exchanged)
+    late = find_rows_billed_on_later_day(aligned.rows.tokens, money, uses, levels, aligned.metered)
+    counted = late.move_to_billed_days(uses, levels)
+    if split is None or billed_at.has_factors or exchanged or late.posted:
+        split = aligned.split_at_prices(counted, prices, money)
+    fixed = None if conversion is None else find_fixed_exchange_rate(split, conversion, precision)
+    if conversion is not None and fixed is not None:
+        money = convert_at_fixed_rate(money, conversion, fixed)
+        split = aligned.split_at_prices(counted, prices, money)
+    return _RestatedSides(
+        case=_build_comparison(comparison_input, aligned, split, uses, precision, late),
+        money=money,
+        own=own,
+        prices=prices,
+        billed_at=billed_at,
+        market_rates=market_rates,
+        exchanged=exchanged,
+        late=late,
+        fixed=fixed,
+    )
 
 
-def _largest_claimed_amount_by_day(claimed: Sequence[CauseClaim]) -> dict[int, int]:
-    largest: dict[int, int] = defaultdict(int)
-    for claim in claimed:
-        if claim.cause == "rounding" or not claim.is_of_tokens:
-            continue
-        of_day: dict[int, int] = defaultdict(int)
-        for cell, amount in claim.by_cell.items():
-            of_day[cell.day] += amount
-        for day, amount in of_day.items():
-            largest[day] = max(largest[day], abs(amount))
-    return largest
+def _find_billed_prices(
+    comparison_input: ComparisonInput, aligned: _AlignedSides, precision: Mapping[int, int]
+) -> tuple[BilledPrices, Sequence[FixedExchangeRate], BilledCountedDifference | None]:
+    """
+    Return the prices that the bill has instead of those of contracts, the market rates that explain it, and the split
+    at the prices of contracts. Without a contract, there is nothing to find.
+    """
+    if comparison_input.listed is None:
+        return BilledPrices(levels=aligned.levels), (), None
+    conversion, counted = comparison_input.conversion, aligned.set_aside.counted
+    all_listed = BilledPrices(levels=aligned.levels, every=Fraction(1)).reprice_uses(counted)
 
-
-def _unexplained_tokens(
-    bill_difference: BilledCountedDifference, claimed: Sequence[CauseClaim]
-) -> Counter[int]:
-    """Return by day the tokens that only one side has and no claim explains."""
-    left = Counter(bill_difference.extra)
-    for claim in claimed:
-        for (part, cell, meter), portion in claim.parts.items():
-            left[cell, meter] -= portion.tokens if part == VOLUME else 0
-    by_day = Counter[int]()
-    for (cell, _), tokens in left.items():
-        by_day[cell.day] += abs(tokens)
-    return by_day
-
-
-def _days_with_key_tokens_outside_tolerance(
-    bill_difference: BilledCountedDifference, tolerance: DayTolerance
-) -> set[int]:
-    by_key = _lines_by_name(bill_difference, (), lambda cell: f"{cell.day} {cell.key}")
-    return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.are_tokens_within(line)}
-
-
-def _set_line_state(
-    line: ComparisonLine,
-    state: str,
-    tolerance: DayTolerance,
-    largest_claim: int,
-    unexplained_tokens: int,
-    *,
-    are_keys_apart: bool,
-    has_doubtful_claims: bool,
-) -> ComparisonLine:
-    if state == AGREES and (not tolerance.is_line_within(line, largest_claim) or are_keys_apart):
-        state = (
-            EXPLAINED
-            if tolerance.is_unexplained_part_within(line, unexplained_tokens) and not has_doubtful_claims
-            else DIFFERS
+    def split_with_and_without_contracts(
+        money: Sequence[BilledMoney],
+    ) -> tuple[BilledCountedDifference, BilledCountedDifference]:
+        return (
+            aligned.split_at_prices(counted, aligned.prices, money),
+            aligned.split_at_prices(all_listed, aligned.listed, money),
         )
-    line.state = state
-    return line
+
+    splits = compared = split_with_and_without_contracts(aligned.rows.money)
+    market_rates = () if conversion is None else find_market_rates(splits, conversion, precision)
+    if conversion is not None and len(market_rates) == 1:
+        compared = split_with_and_without_contracts(
+            convert_at_fixed_rate(aligned.rows.money, conversion, *market_rates)
+        )
+    return find_billed_prices(*compared, precision), market_rates, splits[0]
+
+
+def _build_comparison(
+    comparison_input: ComparisonInput,
+    aligned: _AlignedSides,
+    split: BilledCountedDifference,
+    uses: Sequence[CountedUse],
+    precision: Mapping[int, int],
+    late: LateRows,
+) -> BillComparison:
+    failed_hours = comparison_input.failed_hours if aligned.set_aside.are_all else {}
+    compared = aligned.rows.compared_days
+    return BillComparison(
+        split=split,
+        remainder=UnexplainedDifference(split),
+        key_tokens=aligned.key_tokens,
+        own_keys=aligned.own_keys,
+        hours={hour: tokens - failed_hours.get(hour, 0) for hour, tokens in comparison_input.hours.items()},
+        days=tuple(sorted(compared)),
+        precision=precision,
+        are_failed_known=aligned.set_aside.is_exact,
+        uses=uses,
+        commitments=[
+            replace(
+                each,
+                models={
+                    name for name, own in aligned.spelled.items() if any(map(each.term.is_for_model, own))
+                },
+            )
+            for each in comparison_input.commitments
+        ],
+        # omitted unless all days are compared, because these amounts cover the whole period
+        sums=comparison_input.sums if aligned.rows.states.keys() <= compared else (),
+        late_days={*late.posted.values()},
+        awaiting=comparison_input.awaiting,
+    )
+
+
+def _find_all_claims(
+    conversion: BillConversion | None, aligned: _AlignedSides, restated: _RestatedSides
+) -> list[CauseClaim]:
+    """Return the claims of the checks and of the restatements, largest first."""
+    case, billed_at, fixed = restated.case, restated.billed_at, restated.fixed
+    found = [billed_at.doubt_if_contract_may_be_cause(claim) for claim in find_claims(case)]
+    if restated.late.posted:
+        found.append(claim_late_rows(case.split, case.uses, restated.late))
+    if restated.exchanged:
+        found.append(claim_keys_swapped_in_bill(case.split, restated.own, restated.exchanged))
+    if billed_at.has_factors:
+        moved = tuple(claim.cause for claim in found if billed_at.is_token_move_with_doubtful_price(claim))
+        found += [
+            replace(claim, beside=moved)
+            for claim in claim_contract_price(case.split, aligned.set_aside.counted, billed_at)
+        ]
+    if conversion is not None and (fixed is None or not fixed.is_of_market):
+        # while the exchange rate is unknown, it could explain any difference in prices
+        found = [
+            replace(claim, beside=(*claim.beside, EXCHANGE_RATE)) if claim.cause in OF_PRICES else claim
+            for claim in found
+        ]
+    if conversion is not None and fixed is not None:
+        claim = claim_exchange_rate(case.split, aligned.rows.money, restated.money, conversion, fixed)
+        # the prices with and without contracts lead to different market rates, so a contract is another
+        # possible cause
+        other_causes = (CONTRACT_PRICE,) if len(restated.market_rates) > 1 else ()
+        found.append(replace(claim, beside=(*claim.beside, *other_causes)))
+    return sorted(
+        map(name_alternative_causes_in_evidence, found),
+        key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause),
+    )
+
+
+def _judge_lines(
+    comparison_input: ComparisonInput,
+    aligned: _AlignedSides,
+    restated: _RestatedSides,
+    found: Sequence[CauseClaim],
+) -> Reconciliation:
+    """Return the result, with the state of each day according to the claims."""
+    provider, tolerance, split = comparison_input.provider, comparison_input.tolerance, restated.case.split
+    claimed = [claim for claim in found if not claim.is_hint]
+    days = lines_by_name(split, claimed, lambda cell: str(cell.day))
+    models, by_key = (lines_by_name(split, claimed, attrgetter(name)) for name in (MODEL, KEY))
+    spelled = {name: sorted(names) for name, names in aligned.spelled.items() if name}
+    for line in models.values():
+        line.where = {"model": spelled[line.name]} if line.name in spelled else {}
+    for line in by_key.values():
+        line.where = aligned.keys.cost_filter(line.name)
+    largest = largest_claimed_amount_by_day(found)
+    tokens_left = unexplained_tokens_by_day(split, claimed)
+    doubtful = {day for claim in found if claim.is_hint and claim.is_of_tokens for day in claim.days}
+    days_apart = days_with_key_tokens_outside_tolerance(split, tolerance) if aligned.levels.key else ()
+    of_cells = lines_by_name(split, claimed, lambda cell: f"{cell.day} {cell.model}")
+    return replace(
+        _state_totals(provider, aligned.rows, split, claimed),
+        days=[
+            set_line_state(
+                days.get(str(day), ComparisonLine(name=str(day))),
+                state,
+                tolerance,
+                largest[day],
+                tokens_left[day],
+                are_keys_apart=day in days_apart,
+                has_doubtful_claims=day in doubtful,
+            )
+            for day, state in sorted(aligned.rows.states.items())
+        ],
+        models=sorted(models.values(), key=difference_rank),
+        keys=sorted(by_key.values(), key=difference_rank) if aligned.levels.key else (),
+        claims=claimed,
+        hints=[claim for claim in found if claim.is_hint],
+        only_billed=_names_by_dimension_on_one_side(split, is_on_bill=True),
+        only_counted=_names_by_dimension_on_one_side(split, is_on_bill=False),
+        renamed=aligned.renamed,
+        spelled=spelled,
+        regions=frozenset(use.region for use in restated.case.uses if use.region),
+        accounts=aligned.rows.accounts,
+        owed=lines_owed_by_provider(claimed, split),
+        overrides=suggest_overrides(provider, restated.case, claimed, restated.prices, aligned.spelled),
+        owners=keys_with_same_tokens(provider, aligned.key_tokens, aligned.own_keys),
+        error=sum(abs(line.unexplained) for line in of_cells.values()),
+        doubtful_calls=count_calls_by_cost_doubt(aligned.rows.counted),
+    )
+
+
+def _last_decimal_unit_by_day(
+    amounts: Sequence[BilledMoney], money_source_by_day: Mapping[int, str], conversion: BillConversion | None
+) -> Mapping[int, int]:
+    rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
+    for row in amounts:
+        rows_by_source[row.source].append(row)
+    digits = {
+        source: last_decimal_unit_in_currency(rows, conversion)
+        if conversion is not None and source in conversion.sources
+        else smallest_decimal_unit_of_amounts(row.amount for row in rows)
+        for source, rows in rows_by_source.items()
+    }
+    return {day: digits[source] for day, source in money_source_by_day.items() if source in digits}
 
 
 def _names_by_dimension_on_one_side(
@@ -683,10 +646,6 @@ def _names_by_dimension_on_one_side(
         )
         for name in (MODEL, KEY)
     }
-
-
-def _difference_rank(line: ComparisonLine) -> tuple[int, int, str]:
-    return -abs(line.difference), -line.billed, line.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from gateway.bills.contracts.capacity import capacity_terms
 from gateway.bills.contracts.declared import DAY, SUMS, Contract, first_day_and_end, price_term
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.comparing import ComparisonInput, DayTolerance
+from gateway.bills.reconciliation.comparing import ComparisonInput
 from gateway.bills.reconciliation.counting import (
     TokenPrices,
     find_seller,
@@ -26,6 +26,7 @@ from gateway.bills.reconciliation.counting import (
     seller_filter,
 )
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
+from gateway.bills.reconciliation.lines import DayTolerance
 from gateway.bills.reconciliation.matching import Owner
 from gateway.bills.reconciliation.restating import BillConversion
 from gateway.bills.reconciliation.set_aside import has_failed
@@ -158,13 +159,7 @@ async def read_bills_and_counted_usage(
     if not providers_billed:
         return BillsAndCountedUsage(sides=[], without=without)
     prices = TokenPrices(price_book)
-    by_provider: dict[str, list[CountedUse]] = defaultdict(list)
-    for day in month.days:
-        if day > now:
-            break
-        sums = await sources.ledger.usage_of_day(day)
-        for name, rows in (await asyncio.to_thread(group_uses_by_seller, sums, prices)).items():
-            by_provider[name] += rows
+    by_provider = await counted_uses_by_seller(sources.ledger, month, prices, now)
     sides = []
     has_foreign = False
     for name in providers_billed:
@@ -181,6 +176,19 @@ async def read_bills_and_counted_usage(
             )
         )
     return BillsAndCountedUsage(sides=sides, without=without, is_foreign=has_foreign)
+
+
+async def counted_uses_by_seller(
+    ledger: Ledger, month: CalendarMonth, prices: TokenPrices, now: float
+) -> dict[str, list[CountedUse]]:
+    uses: dict[str, list[CountedUse]] = defaultdict(list)
+    for day in month.days:
+        if day > now:
+            break
+        sums = await ledger.usage_of_day(day)
+        for name, rows in (await asyncio.to_thread(group_uses_by_seller, sums, prices)).items():
+            uses[name] += rows
+    return uses
 
 
 async def counted_cost_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:
@@ -242,28 +250,25 @@ async def _build_comparison_input(
 ) -> ComparisonInput:
     month = inputs.month
     rows = await convert_rows_at_ledger_rates(sources.ledger, statement_rows)
-    covered: dict[str, set[int]] = defaultdict(set)
-    unsettled: dict[str, set[int]] = defaultdict(set)
-    for info in inputs.infos:
-        if info.provider != provider:
-            continue
-        days = {day for day in month.days if info.start <= day < info.end}
-        covered[info.source] |= days
-        if not info.settled:
-            unsettled[info.source] |= days
+    own_infos = [info for info in inputs.infos if info.provider == provider]
+    covered = days_by_source(own_infos, month)
     return ComparisonInput(
         provider=provider,
         days=month.days,
         open_from=int(now) // DAY_S * DAY_S,
         # a row of a later bill tells nothing about a day without a bill
-        rows=[row for row in rows if (day := day_of_row(row)) < month.start or day in covered[row.source]],
+        rows=[
+            row
+            for row in rows
+            if (day := day_of_row(row)) < month.start or day in covered.get(row.source, ())
+        ],
         counted=uses,
         prices=lambda model, tier, day, context: prices.list_prices_on_day(
             provider, model, tier, day, context
         ),
         listed=_prices_without_contracts(inputs, provider, prices),
-        covered={source: frozenset(days) for source, days in covered.items()},
-        unsettled={source: frozenset(days) for source, days in unsettled.items()},
+        covered=covered,
+        unsettled=days_by_source((info for info in own_infos if not info.settled), month),
         hours=hours,
         failed_hours=failed_hours,
         owners=inputs.owners,
@@ -273,6 +278,14 @@ async def _build_comparison_input(
         sums=_contract_sums(inputs, provider, sources.ledger.rates or find_no_rate),
         awaiting=_days_awaiting_next_bill(statement_rows, inputs.covered_until),
     )
+
+
+def days_by_source(infos: Iterable[StatementInfo], month: CalendarMonth) -> dict[str, frozenset[int]]:
+    """Return the days of a month that statements cover, by their source."""
+    days: dict[str, frozenset[int]] = defaultdict(frozenset)
+    for info in infos:
+        days[info.source] |= {day for day in month.days if info.start <= day < info.end}
+    return days
 
 
 def _days_awaiting_next_bill(

@@ -4,10 +4,9 @@ Alignment of bills and ledger: one source per day, and common days, tiers, model
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import repeat
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.bills.reconciliation.cells import ComparableDimensions
@@ -92,90 +91,92 @@ class ClassifiedBillRows:
     to `money`. `foreign` counts the rows in each currency except dollars.
     """
 
-    tokens: Sequence[BilledTokens]
-    money: Sequence[BilledMoney]
-    accrued: Sequence[BilledMoney]
-    foreign: Mapping[str, int]
-    unsettled: Mapping[str, frozenset[int]]  # bill source -> days whose rows may still change
-    wide: Mapping[int, int]  # day within a longer billing period -> first day of this period
+    tokens: list[BilledTokens] = field(default_factory=list)
+    money: list[BilledMoney] = field(default_factory=list)
+    accrued: list[BilledMoney] = field(default_factory=list)
+    foreign: Counter[str] = field(default_factory=Counter)
+    # bill source -> days whose rows may still change
+    unsettled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    wide: dict[int, int] = field(default_factory=dict)  # day of a longer billing period -> its first day
 
     @property
     def sources(self) -> set[str]:
         return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
 
 
-def classify_bill_rows(
-    rows: Iterable[StatementRow], billed_days: Iterable[int] | None = None
-) -> ClassifiedBillRows:
+def classify_bill_rows(dated_rows: Iterable[tuple[StatementRow, int | None]]) -> ClassifiedBillRows:
     """
     Return bill rows by day of use, meter and tier.
 
-    With `billed_days`, the rows are dated by bill. Then a charge for tokens that were used on another day is a
-    correction, and refunded money counts under the bill's own name instead of as a credit.
+    A row with a day is dated by its bill. Then a charge for tokens that were used on another day is a correction, and
+    refunded money counts under the bill's own name instead of as a credit.
     """
-    tokens = []
-    amounts = []
-    accrued = []
-    foreign: dict[str, int] = defaultdict(int)
-    unsettled: dict[str, set[int]] = defaultdict(set)
-    wide: dict[int, int] = {}
-    days: Iterable[int | None] = repeat(None) if billed_days is None else billed_days
-    for row, billed_day in zip(rows, days, strict=False):
+    classified = ClassifiedBillRows()
+    for row, billed_day in dated_rows:
         day = day_of_row(row) if billed_day is None else billed_day
         used = range(0) if billed_day is None else days_of_use(row)
         is_moved = bool(used) and used != range(day, day + DAY_S, DAY_S)
-        # For lines of calls, all days of a longer bucket count as its first day. Monthly fees and taxes do not
-        # join days, because the other days have rows of their own.
-        if row.end - row.start > MOST_DAY_S and _is_row_about_calls(row):
-            wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
-        if not row.settled:
-            unsettled[row.source].add(day)
-        fields = {
-            "source": row.source,
-            "day": day,
-            "account": row.account or "",
-            "key": row.key or "",
-            "model": row.model or "",
-            "tier": "batch" if row.batch else row.tier,
-            "region": row.region or "",
-            "context": row.context,
-        }
+        _note_days(classified, row, day)
         if row.currency not in (None, "USD"):
-            foreign[str(row.currency)] += 1
+            classified.foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
-            line = _to_billed_money(row, fields, used, is_moved=is_moved)
-            if row.amount or row.amount_effective is None:
-                amounts.append(_as_credit_if_given_back(line) if billed_days is None else line)
-            beyond = _effective_minus_billed_amount(row)
-            if beyond:
-                of_fee = UNUSED if row.line_type == UNUSED else line.meter
-                accrued.append(replace(line, meter=of_fee, amount=beyond))
+            line = _to_billed_money(row, day, used, is_moved=is_moved)
+            _add_money(classified, row, line, is_by_use=billed_day is None)
         elif row.unit == ACCRUED:
-            accrued.append(_to_billed_money(row, fields, used, is_moved=is_moved))
+            classified.accrued.append(_to_billed_money(row, day, used, is_moved=is_moved))
         elif row.unit in (TOKENS, REQUESTS) and not is_moved:
-            meter = None if row.unit == REQUESTS else token_meter(row.kind)
-            if meter is None or meter in METERS or meter in POOLED:
-                quantity = int(row.amount.to_integral_value())
-                is_reasoning = row.kind == REASONING
-                tokens.append(
-                    BilledTokens(**fields, meter=meter, quantity=quantity, is_reasoning=is_reasoning)  # type: ignore[arg-type]
-                )
-    return ClassifiedBillRows(
-        tokens=tokens,
-        money=amounts,
-        accrued=accrued,
-        foreign=dict(foreign),
-        unsettled={source: frozenset(days) for source, days in unsettled.items()},
-        wide=wide,
-    )
+            _add_tokens(classified, row, day)
+    return classified
 
 
-def _to_billed_money(
-    row: StatementRow, fields: Mapping[str, Any], used: range, *, is_moved: bool
-) -> BilledMoney:
+def _note_days(classified: ClassifiedBillRows, row: StatementRow, day: int) -> None:
+    # For lines of calls, all days of a longer bucket count as its first day. Monthly fees and taxes do not
+    # join days, because the other days have rows of their own.
+    if row.end - row.start > MOST_DAY_S and _is_row_about_calls(row):
+        classified.wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
+    if not row.settled:
+        classified.unsettled[row.source].add(day)
+
+
+def _add_money(
+    classified: ClassifiedBillRows, row: StatementRow, line: BilledMoney, *, is_by_use: bool
+) -> None:
+    if row.amount or row.amount_effective is None:
+        classified.money.append(_as_credit_if_given_back(line) if is_by_use else line)
+    if beyond := _effective_minus_billed_amount(row):
+        of_fee = UNUSED if row.line_type == UNUSED else line.meter
+        classified.accrued.append(replace(line, meter=of_fee, amount=beyond))
+
+
+def _add_tokens(classified: ClassifiedBillRows, row: StatementRow, day: int) -> None:
+    meter = None if row.unit == REQUESTS else token_meter(row.kind)
+    if meter is None or meter in METERS or meter in POOLED:
+        quantity = int(row.amount.to_integral_value())
+        is_reasoning = row.kind == REASONING
+        classified.tokens.append(
+            BilledTokens(**_dimensions(row, day), meter=meter, quantity=quantity, is_reasoning=is_reasoning)
+        )
+
+
+def _dimensions(row: StatementRow, day: int) -> dict[str, Any]:
+    return {
+        "source": row.source,
+        "day": day,
+        "account": row.account or "",
+        "key": row.key or "",
+        "model": row.model or "",
+        "tier": "batch" if row.batch else row.tier,
+        "region": row.region or "",
+        "context": row.context,
+    }
+
+
+def _to_billed_money(row: StatementRow, day: int, used: range, *, is_moved: bool) -> BilledMoney:
     amount = money.text_to_units(f"{row.amount:f}")
     meter = token_meter(row.kind)
-    line = BilledMoney(**fields, meter=meter, amount=amount, line=row.line_type or "", bill=row.bill)
+    line = BilledMoney(
+        **_dimensions(row, day), meter=meter, amount=amount, line=row.line_type or "", bill=row.bill
+    )
     is_again = row.line_type in (REFUND, CORRECTION)
     if not is_again and not (is_moved and line.is_for_tokens):
         return line

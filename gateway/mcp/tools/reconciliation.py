@@ -10,7 +10,8 @@ import msgspec
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import CauseClaim
-from gateway.bills.reconciliation.comparing import FINAL, ComparisonLine, Reconciliation
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.lines import FINAL, ComparisonLine
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row, day_text
 from gateway.mcp.cost_queries import ZONE

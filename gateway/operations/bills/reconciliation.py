@@ -15,8 +15,9 @@ from msgspec import UNSET, UnsetType
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.claims import CauseClaim
-from gateway.bills.reconciliation.comparing import FINAL, ComparisonLine, Reconciliation, merge_lines
+from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.counting import seller_filter
+from gateway.bills.reconciliation.lines import FINAL, ComparisonLine, merge_lines
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text

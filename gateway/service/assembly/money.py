@@ -192,8 +192,8 @@ def _statement_sources(
     storage: Storage, statements: StatementStore, config: Callable[[], Config]
 ) -> StatementSources:
     from gateway.bills.contracts.reading import read_month_charges
-    from gateway.bills.reconciliation.comparing import DayTolerance
     from gateway.bills.reconciliation.gathering import StatementSources
+    from gateway.bills.reconciliation.lines import DayTolerance
 
     return StatementSources(
         ledger=storage.ledger,

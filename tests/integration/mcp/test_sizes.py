@@ -15,7 +15,8 @@ import pytest_asyncio
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import CauseClaim
-from gateway.bills.reconciliation.comparing import DIFFERS, ComparisonLine, Reconciliation
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.lines import DIFFERS, ComparisonLine
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.configuration.sections import Config, McpSettings
 from gateway.configuration.server import AnswerSettings

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.reconciliation.comparing import (
-    DIFFERS,
-    EXPLAINED,
-    FINAL,
-    ComparisonLine,
-    Reconciliation,
-    merge_lines,
-)
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.lines import DIFFERS, EXPLAINED, FINAL, ComparisonLine, merge_lines
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row, underscores_to_spaces
 from gateway.bills.statements.arrivals import ReportArrival
 from gateway.money.insights.detector_facts import DAY_S, InsightFacts, mark_impossible_in_demo

@@ -10,7 +10,8 @@ from itertools import combinations
 
 from gateway.bills.reconciliation.causes.list import ANY_PRICE
 from gateway.bills.reconciliation.claims import OF_PRICES
-from gateway.bills.reconciliation.comparing import ComparisonLine, Reconciliation
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.lines import ComparisonLine
 from gateway.bills.reconciliation.sides import PARTS
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row
 from spool import money

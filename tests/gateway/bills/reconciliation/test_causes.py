@@ -124,7 +124,7 @@ def found(sides: Sides, **fields: Any) -> tuple[list[CauseClaim], int, int]:
     counted_total = sum(sums.cost for sums in parts.counted.values())
     return (
         [*map(name_alternative_causes_in_evidence, find_claims(case))],
-        case.remainder.unexplained_amount,
+        sum(case.remainder.amounts.values()),
         parts.billed_total - counted_total,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bills.reconciliation.cells import ComparableDimensions, split_difference
+from gateway.bills.reconciliation.cells import BilledCountedDifference, ComparableDimensions, split_difference
 from gateway.bills.reconciliation.sides import (
     METERS,
     OTHER,
@@ -77,6 +77,10 @@ LEVELS = st.builds(
 )
 
 
+def sum_of_part(result: BilledCountedDifference, name: str) -> int:
+    return sum(amount for (part, _, _), amount in result.parts.items() if part == name)
+
+
 def listed(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
     """Return list prices that cover only one model, and not all of its meters."""
     return {"input": 7 * UNIT // 10**6 + 1, "output": UNIT // 10**5} if model == "gpt-4o" else {}
@@ -109,7 +113,7 @@ def test_identity(
     assert sum(row.cost for row in counted) == counted_total
     if not imputed:
         assert sum(row.amount for row in money) == result.billed_total
-    parts = [result.sum_of_part(name) for name in (VOLUME, RATE, OTHER, OWN)]
+    parts = [sum_of_part(result, name) for name in (VOLUME, RATE, OTHER, OWN)]
     assert result.billed_total == counted_total + sum(parts)
     by_cell = {levels.money_cell(cell): 0 for cell in result.counted} | dict.fromkeys(result.billed_money, 0)
     for (_, cell, _), amount in result.parts.items():
@@ -149,4 +153,4 @@ def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
         lacks_billed_money=True,
     )
     assert {} == result.extra
-    assert [0, 0, 0] == [result.sum_of_part(name) for name in (VOLUME, RATE, OTHER)]
+    assert [0, 0, 0] == [sum_of_part(result, name) for name in (VOLUME, RATE, OTHER)]

@@ -69,7 +69,7 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
     parts = split_difference(billed_tokens, bill, [use], prices=listed, comparable_dimensions=LEVELS)
     case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=(DAY,))
     causes = [(claim.cause, money.units_to_text(claim.amount)) for claim in find_claims(case)]
-    assert 0 == case.remainder.unexplained_amount
+    assert 0 == sum(case.remainder.amounts.values())
     return causes
 
 

@@ -11,7 +11,8 @@ from itertools import product
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.comparing import AGREES, OPEN, DayTolerance, Reconciliation
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.lines import AGREES, OPEN, DayTolerance
 from gateway.bills.reconciliation.matching import Owner
 from gateway.bills.reconciliation.sides import PARTS
 from spool import money

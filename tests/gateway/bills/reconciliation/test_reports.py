@@ -57,7 +57,7 @@ def test_the_reports_of_each_source(path: Path) -> None:
     for provider, rows in by_provider.items():
         settled = [msgspec.structs.replace(row, settled=True) for row in rows]
         result = compared(provider, settled)
-        money = sum(row.amount for row in classify_bill_rows(settled).money)
+        money = sum(row.amount for row in classify_bill_rows((row, None) for row in settled).money)
         assert 0 == result.total.counted
         if result.has_money:
             assert money == result.total.billed == sum(line.billed for line in result.days)
@@ -66,7 +66,11 @@ def test_the_reports_of_each_source(path: Path) -> None:
         assert (
             result.total.difference == sum(claim.amount for claim in result.claims) + result.total.unexplained
         )
-        beside = sum(row.amount for row in classify_bill_rows(settled).money if not row.is_for_tokens)
+        beside = sum(
+            row.amount
+            for row in classify_bill_rows((row, None) for row in settled).money
+            if not row.is_for_tokens
+        )
         assert (beside if result.has_money else 0) == result.total.parts[OTHER]
         assert abs(result.total.billed) < 10**9 * UNIT
 

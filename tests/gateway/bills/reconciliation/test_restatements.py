@@ -15,8 +15,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, EXPLAINED, OPEN, UNKNOWN, Reconciliation
+from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
+from gateway.bills.reconciliation.lines import AGREES, DIFFERS, EXPLAINED, OPEN, UNKNOWN
 from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES

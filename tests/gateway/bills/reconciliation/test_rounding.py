@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from gateway.bills.reconciliation.comparing import AGREES, EXPLAINED, Reconciliation
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.lines import AGREES, EXPLAINED
 from spool import money
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (

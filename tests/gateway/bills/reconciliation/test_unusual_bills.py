@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from gateway.bills.reconciliation.causes.month import MISSING
 from gateway.bills.reconciliation.claims import EXACT
-from gateway.bills.reconciliation.comparing import ComparisonLine, Reconciliation
+from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
+from gateway.bills.reconciliation.lines import ComparisonLine
 from gateway.bills.reconciliation.restating import BillConversion
 from spool.currencies import SCALE
 from spool.statements import StatementRow

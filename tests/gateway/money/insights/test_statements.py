@@ -11,15 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.comparing import (
-    AGREES,
-    DIFFERS,
-    EXPLAINED,
-    OPEN,
-    UNKNOWN,
-    ComparisonLine,
-    Reconciliation,
-)
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.lines import AGREES, DIFFERS, EXPLAINED, OPEN, UNKNOWN, ComparisonLine
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import ReportArrival
 from gateway.money.insights.detector_facts import DAY_S, InsightFacts

@@ -19,13 +19,9 @@ from msgspec.structs import replace as change
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import reconciler
-from gateway.bills.reconciliation.comparing import (
-    ComparisonInput,
-    DayTolerance,
-    Reconciliation,
-    compare_bill_with_ledger,
-)
+from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_bill_with_ledger
 from gateway.bills.reconciliation.gathering import StatementSources
+from gateway.bills.reconciliation.lines import DayTolerance
 from gateway.bills.reconciliation.reconciler import MOST_MONTHS, BillReconciler
 from gateway.intake.prices import PriceBook
 from spool import identity
