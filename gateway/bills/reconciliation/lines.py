@@ -12,7 +12,7 @@ from decimal import Decimal
 from gateway.bills.reconciliation.cells import BilledCountedDifference
 from gateway.bills.reconciliation.claims import CauseClaim
 from gateway.bills.reconciliation.limits import COARSEST
-from gateway.bills.reconciliation.sides import PARTS, VOLUME, ComparisonCell
+from gateway.bills.reconciliation.sides import PARTS, VOLUME, BilledSums, ComparisonCell, CountedSums
 
 OPEN, AGREES, EXPLAINED, DIFFERS, UNKNOWN = "open", "agrees", "explained", "differs", "no statement"
 FINAL = (AGREES, EXPLAINED, DIFFERS)  # states of days that were compared, and not left open
@@ -123,26 +123,21 @@ def lines_by_name(
         name = name_of(cell)
         return lines.setdefault(name, ComparisonLine(name=name))
 
-    for cell, sums in bill_difference.counted.items():
+    for cell in {*bill_difference.billed, *bill_difference.counted}:
+        ours = bill_difference.counted.get(cell, CountedSums())
+        theirs = bill_difference.billed.get(cell, BilledSums())
+        tokens = sum(ours.tokens.values())
+        billed_tokens = sum(theirs.tokens.values()) if cell.day in bill_difference.metered else tokens
         cell_line = find_or_add_line(cell)
-        cell_line.counted += sums.cost
-        cell_line.counted_tokens += sum(sums.tokens.values())
-        cell_line.counted_calls += sums.calls
+        cell_line.counted += ours.cost
+        cell_line.counted_tokens += tokens
+        cell_line.counted_calls += ours.calls
+        cell_line.billed_tokens += billed_tokens
+        cell_line.captured_tokens += min(tokens, billed_tokens)
+        if theirs.calls is not None:
+            cell_line.billed_calls = (cell_line.billed_calls or 0) + theirs.calls
     for (part, cell, _), amount in bill_difference.parts.items():
         find_or_add_line(cell).parts[part] += amount
-    for cell, billed_sums in bill_difference.billed.items():
-        cell_line = find_or_add_line(cell)
-        if billed_sums.calls is not None:
-            cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
-    all_cells = {*bill_difference.billed, *bill_difference.counted}
-    for cell in all_cells:
-        ours = sum(bill_difference.counted[cell].tokens.values()) if cell in bill_difference.counted else 0
-        theirs = sum(bill_difference.billed[cell].tokens.values()) if cell in bill_difference.billed else 0
-        if cell.day not in bill_difference.metered:
-            theirs = ours
-        cell_line = find_or_add_line(cell)
-        cell_line.billed_tokens += theirs
-        cell_line.captured_tokens += min(ours, theirs)
     for claim in claimed:
         for cell, amount in claim.by_cell.items():
             find_or_add_line(cell).causes[claim.cause] += amount
