@@ -121,7 +121,9 @@ def _losses_sentence(losses: FleetLosses | None) -> str:
         return ""
     people = f" of {losses.people} {'person' if losses.people == 1 else 'people'}" if losses.people else ""
     cost = "" if losses.estimated is None else f", about {format_money(losses.estimated)}"
-    return f"At least {losses.calls} calls{people} are missing in the last {SHOWN_DAYS} days{cost}."
+    calls = "1 call" if losses.calls == 1 else f"{losses.calls} calls"
+    verb = "is" if losses.calls == 1 else "are"
+    return f"At least {calls}{people} {verb} missing in the last {SHOWN_DAYS} days{cost}."
 
 
 def _severity_of_losses(rows: Sequence[FleetRow], facts: InsightFacts) -> str:

@@ -127,19 +127,23 @@ def test_all_machines_that_lose_calls_share_a_finding() -> None:
     assert fleet_losing(InsightFacts(now=NOW, fleet=[row("waits", BACKLOG), row("fine", FINE)])) == []
 
 
-def test_losses_without_costs_state_only_their_number() -> None:
+@pytest.mark.parametrize(
+    ("calls", "people", "sentence"),
+    [(1, 1, "1 call of 1 person is missing"), (1, 0, "1 call is missing"), (3, 0, "3 calls are missing")],
+)
+def test_losses_without_costs_state_only_their_number(calls: int, people: int, sentence: str) -> None:
     losses = FleetLosses(
         first="2026-11-24",
         last="2026-11-30",
-        calls=3,
+        calls=calls,
+        people=people,
         estimated=Decimal(90),
         counted=Decimal(10),
         calls_by_team={},
     ).without_costs()
     [finding] = fleet_losing(InsightFacts(now=NOW, fleet=[row("lone", ELSEWHERE)], losses=losses))
-    assert (
-        "At least 3 calls are missing" in finding.draft.description and "$" not in finding.draft.description
-    )
+    assert f"At least {sentence} in" in finding.draft.description
+    assert "$" not in finding.draft.description
     assert finding.draft.cost_impact == "0.00"
 
 
