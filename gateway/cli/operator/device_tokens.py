@@ -15,6 +15,7 @@ from gateway.cli.operator.commands import add_commands, list_command, request_co
 from gateway.cli.output import JsonObject, as_json, show_json
 from gateway.cli.parameters import Label, Seconds
 from spool.printable import csv_lines
+from spool.registry.enrolment_tokens import PER_HOUR
 
 COLUMNS = ("name", "id", "state", "used", "uses", "per_hour", "serial", "labels", "created_by", "expires_at")
 SERIALS_PER_REQUEST = 5000
@@ -34,7 +35,7 @@ def tokens() -> None:
 @click.option(
     "--per-hour",
     type=click.IntRange(min=0),
-    default=200,
+    default=PER_HOUR,
     show_default=True,
     help="Number of devices that the token may enrol within an hour; 0: no limit.",
 )
