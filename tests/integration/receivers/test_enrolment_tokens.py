@@ -278,6 +278,34 @@ async def test_two_gateways_share_the_count(
     assert {"revoked"} == states
 
 
+@pytest.mark.proves("An enrolment token leaks from an MDM or a ticket")
+async def test_the_limit_of_an_hour_holds_for_enrolments_at_once(serving: Serving) -> None:
+    """Ten machines that enrol at once with two enrolments an hour become two devices."""
+    token = await make(serving, 10, per_hour=2)
+    answers = await asyncio.gather(*(enrol(serving, token, f"laptop-{n}") for n in range(10)))
+    assert [200] * 2 + [429] * 8 == sorted(answer.status for answer in answers)
+    assert 2 == len(serving.app.services.single.devices.table.all())
+
+
+@pytest.mark.proves("An enrolment token leaks from an MDM or a ticket")
+async def test_two_gateways_share_the_limit_of_an_hour(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
+) -> None:
+    """Devices that one gateway enrolled count at the other, once it has read them."""
+    schema = new_schema()
+    shared = shared_config(schema.dsn, schema.name, tmp_path)
+    one, other = [await serve(config=shared, key_name=name) for name in ("one", "other")]
+    token = await make(one, 50, per_hour=5)
+    assert [200] * 3 == [(await enrol(one, token, f"one-{n}")).status for n in range(3)]
+    await other.app.services.single.devices.table.read_changes_of_other_processes(None)
+    answers = [await enrol(other, token, f"other-{n}") for n in range(4)]
+    assert [200, 200, 429, 429] == [answer.status for answer in answers]
+    assert 3500 < int(answers[-1].headers["Retry-After"]) <= 3600
+    await one.app.services.single.devices.table.read_changes_of_other_processes(None)
+    assert 429 == (await enrol(one, token, "one-more")).status
+    assert 200 == (await enrol(one, token, "other-0")).status
+
+
 async def test_a_token_enrols_only_some_devices_within_an_hour(serve: Serve) -> None:
     """
     Above the limit of an hour, new devices get 429 with the time to wait, also after a restart. Known devices and
