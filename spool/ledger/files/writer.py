@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import count
@@ -215,8 +215,8 @@ class FactWriter:
         """Return whether there are so many open rows that files of them are not too small."""
         if self.open_count < PART_ROWS:
             return False
-        query = f"SELECT count(DISTINCT start // {DAY_S}) FROM {self._open_rows}"
-        [(days,)] = self._engine.execute(query).fetchall()
+        found = self._engine.execute(f"SELECT count(DISTINCT start // {DAY_S}) FROM {self._open_rows}")
+        [(days,)] = found.fetchall()
         return self.open_count >= min(MAX_OPEN_ROWS, max(PART_ROWS, int(days) * LEAST_ROWS_OF_A_DAY))
 
     def snapshot(self) -> FactSnapshot:
@@ -498,8 +498,10 @@ class FactWriter:
         self._engine.close()
 
     def _span_of_day(self, day: int) -> str | None:
-        spans = ((name, file) for name, file in self.manifest.files.items() if file.kind == SPAN)
-        return next((name for name, span in spans if span.since <= day < span.until), None)
+        files = self.manifest.files.items()
+        return next(
+            (name for name, file in files if file.kind == SPAN and file.since <= day < file.until), None
+        )
 
     def _days_of_one_span(self, by_day: Mapping[int, Sequence[str]], now: float) -> Sequence[str]:
         """Return the files of days of one month that is over, at least two with at most SPAN_ROWS rows, or none."""
@@ -525,11 +527,11 @@ class FactWriter:
         return ()
 
     def _add_columns(self, rows: Sequence[Row]) -> None:
-        known = self._layout.names()
+        known = set(self._layout.names())
         self._layout.add_names_of(rows)
         self._create_columns(known)
 
-    def _create_columns(self, known: Sequence[str] = ()) -> None:
+    def _create_columns(self, known: Collection[str] = ()) -> None:
         for name, type in self._layout.columns():
             if name not in known:
                 for table in (self._open_rows, self._changes):
