@@ -14,6 +14,18 @@ Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 Effort = Literal["not_set", "low", "medium", "high"]
 
 
+class NamedDriver(msgspec.Struct, kw_only=True):
+    """A group that changed the costs."""
+
+    names: Annotated[
+        list[str | None], words("The values of the group, in the order of `by`."), example(["gpt-4o"])
+    ]
+    change: Annotated[str, words("The change of the group's cost."), example("14.09")]
+    reason: Annotated[
+        str, words("Why it changed."), example("it made 4 % more calls (27,173, before 26,128)")
+    ]
+
+
 class StoredRecord(msgspec.Struct, kw_only=True):
     """The fields of all kinds of records. A record has those of its kind."""
 

@@ -69,7 +69,7 @@ def yesterday() -> str:
 
 def test_a_why_did_a_day_rise(planted: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Journey: Costs of last week by team, then the bar of a day. A sentence says why the day differs from a week
+    Journey: Costs of last week by team, then the bar of a day. The page says why the day differs from a week
     before.
     """
     console = open_console(planted)
@@ -79,9 +79,10 @@ def test_a_why_did_a_day_rise(planted: Tollhouse, open_console: OpenConsole) -> 
     expect(page.get_by_text("Last week (UTC)")).to_be_visible()
     console.press_bar(place=2, of=7)
     expect(page.get_by_text("(the same weekdays before)")).to_be_visible()
-    expect(page.locator(".head strong")).to_contain_text(
-        re.compile(r"^\d+ \w{3}( \d{4})? against \d+ \w{3}( \d{4})?: ")
+    expect(page.locator(".head .faint").first).to_have_text(
+        re.compile(r"^\d+ \w{3}( \d{4})? against \d+ \w{3}( \d{4})? \(the same weekdays before\), \$")
     )
+    expect(page.locator(".head .drivers li").first).to_contain_text("$")
     ended(console, "a: why did a day rise")
 
 

@@ -58,21 +58,39 @@ def _change_phrase(comparison: Comparison) -> str:
             else "Nothing was spent."
         )
     change = total.parts.change
-    shown_drivers = changed_drivers_of_named_groups(comparison)
-    if not shown_drivers:
+    largest = named_drivers(comparison)
+    if not largest:
         return (
             f"{_difference_text(change)}, {_phrase_for_unnamed_groups(comparison)}."
             if change
             else "Nothing changed."
         )
-    least = abs(shown_drivers[0].parts.change) // _LITTLE
-    largest = [driver for driver in shown_drivers[:MOST] if abs(driver.parts.change) >= least]
     reasons = [driver_words(driver) for driver in largest]
     if not change:
         return f"The total did not change: {'; '.join(reasons)}."
     if all(change * driver.parts.change < 0 for driver in largest):
         return f"{_difference_text(change)}, {_phrase_for_unnamed_groups(comparison)}; {'; '.join(reasons)}."
     return f"{_difference_text(change)}: {'; '.join(reasons)}."
+
+
+def named_drivers(comparison: Comparison) -> list[CostDriver]:
+    """Return the drivers that the sentence names, the largest first."""
+    drivers = changed_drivers_of_named_groups(comparison)[:MOST]
+    return [
+        driver for driver in drivers if abs(driver.parts.change) >= abs(drivers[0].parts.change) // _LITTLE
+    ]
+
+
+def describe_named_drivers(comparison: Comparison) -> list[dict[str, object]]:
+    """Return the names, the change and the reason of each driver that the sentence names."""
+    return [
+        {
+            "names": list(driver.group),
+            "change": money.units_to_text(driver.parts.change),
+            "reason": reason_for_change(driver).removeprefix("because "),
+        }
+        for driver in named_drivers(comparison)
+    ]
 
 
 def _phrase_for_unnamed_groups(comparison: Comparison) -> str:

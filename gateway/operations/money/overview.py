@@ -17,7 +17,7 @@ from gateway.money.budgets.declared import COST, MONTHLY
 from gateway.money.budgets.expansion import format_amount_rounded_down
 from gateway.money.budgets.forecast import TooEarly, forecast_running_period
 from gateway.money.comparison.comparing import compare_times
-from gateway.money.comparison.sentence import comparison_sentence
+from gateway.money.comparison.sentence import describe_named_drivers
 from gateway.money.costs.answer import has_plans_or_contract_amounts, ledger_for_question
 from gateway.money.costs.earlier_period import (
     ComparedTimes,
@@ -34,6 +34,7 @@ from gateway.operations.answers import (
     ComparisonPast,
     CostAndCalls,
     MarkItem,
+    NamedDriver,
     OperatorInsight,
 )
 from gateway.operations.holders.operators import MoneyServices
@@ -59,7 +60,7 @@ from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 ONCE = ("view", "from", "to")
 MOST_DAYS = 100  # maximum days in the chart
 LISTED = 5
-_REASONS = 3  # maximum groups that the sentence names
+_DRIVERS = 3  # maximum models that the month lists as drivers of its change
 LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "calls", "errors", "unpriced")
 _OF_DAY = ("cost", "calls", "unpriced")
@@ -124,10 +125,10 @@ class OverviewFigures(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
 
 class FiguresOfMonth(OverviewFigures, kw_only=True, rename={"from_": "from"}):
     errors: Annotated[int, words("The number of failed calls."), example(4527)]
-    sentence: Annotated[
-        str,
-        words("What changed the costs since the last month, and why."),
-        example("Counting began on 14 Oct, so there is nothing to compare with."),
+    drivers: Annotated[
+        list[NamedDriver],
+        words("The models that changed the cost most since the last month, at most three, and why."),
+        example([]),
     ]
 
 
@@ -319,7 +320,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "whole_since": utc_iso(whole) if since.timestamp() < whole else None,
             "month": {
                 **_fields_of_period_and_previous(first, month, month_before, _OF_MONTH, of_month),
-                "sentence": await _month_sentence(request, base, of_month.spans),
+                "drivers": await _month_drivers(request, base, of_month),
             },
             # total and bounds as in `GET /forecast`, or null if there is too little history
             "forecast": None
@@ -396,13 +397,16 @@ def _fields_of_period_and_previous(
     }
 
 
-async def _month_sentence(
-    request: OperatorRequest[OperatorServices, None], month: CostQuery, spans: ComparedSpans
-) -> str:
-    query = replace(month, group_by=(MODEL_FAMILY,))
-    prices = request.services.money.prices
-    found = await compare_times(request.ledger, query, spans, request.now(), top=_REASONS, prices=prices)
-    return comparison_sentence(*found)
+async def _month_drivers(
+    request: OperatorRequest[OperatorServices, None], month: CostQuery, period: _ComparedPeriod
+) -> list[dict[str, object]]:
+    if period.compared is None:
+        return []
+    query, prices = replace(month, group_by=(MODEL_FAMILY,)), request.services.money.prices
+    comparison, _, _ = await compare_times(
+        request.ledger, query, period.spans, request.now(), top=_DRIVERS, prices=prices
+    )
+    return describe_named_drivers(comparison)
 
 
 def _cost_rows(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> list[dict[str, object]]:

@@ -40,6 +40,11 @@ export const MonthChoice = ({path, month, others}) => html`<label>Month <select 
 /** A note for a response that has only the largest rows. */
 export const Cut = ({shown, of}) => html`<p role="note">Showing the largest ${exactCount(shown)} of ${exactCount(of)} rows. The row (other) adds up the rest, so totals are exact. CSV has every row.</p>`;
 
+/** The groups that changed a cost most, each with its change and the reason, and a link to all parts of the change. */
+export const Drivers = ({drivers, write, href, all}) => html`<ul class="drivers">${drivers.map(({names: [name], change, reason}) => html`<li key=${name}>
+    <a href=${href(name)} title=${name}>${name}</a> <b class="number">${change.startsWith("-") ? "" : "+"}${write(change)}</b> <span class="faint">${reason}</span></li>`)}
+  <li><a href=${all}>All parts of the change</a></li></ul>`;
+
 /** Text with a copy button. If the browser forbids copying, the button selects the text instead. */
 export function Copy({text, label}) {
   const [done, setDone] = useState("");

@@ -3,6 +3,7 @@ import {go, here} from "./address.mjs";
 import {get} from "./api.mjs";
 import {dayText, timeText} from "./format.mjs";
 import {html, useState} from "./html.mjs";
+import {Drivers} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 export const NOTHING = "none";
@@ -49,12 +50,14 @@ export function NoPast({past, isBilled}) {
     ${many > 1 && html` <a href=${here({from: `now-${many}d`, to: "", against: "previous", parts: ""})}>Compare the last ${many} days</a>.`}`;
 }
 
-/** One sentence that explains the difference from the earlier time. Empty if the comparison fails. */
-export function Why({parameters, against}) {
+/** What changed the cost most since the earlier time, or the costs a day if the times differ in length. Empty if the comparison fails. */
+export function Why({parameters, against, write, href}) {
   const asked = {...parameters, against, top: 3};
   const {data, error} = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
   if (error) return null; // the table below shows its own error
-  return html`<strong>${data?.comparison.sentence ?? "Comparing ..."}</strong> <a href=${here({parts: "1"})}>All parts of the change</a>.`;
+  if (!data) return html`<p role="status">Comparing ...</p>`;
+  const {comparison: {sentence, drivers}, total} = data;
+  return html`${total.change === null && html`<strong>${sentence}</strong>`}<${Drivers} ...${{drivers, write, href}} all=${here({parts: "1"})} />`;
 }
 
 /** A field for the other model. It offers `models`, and any other name can be typed. */

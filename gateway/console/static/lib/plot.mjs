@@ -59,7 +59,7 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
       ${shown !== null && html`<rect class="at" x=${shown} width="1" height=${HEIGHT} />`}
       ${isStacked && html`<pattern id="stripes" patternUnits="userSpaceOnUse" width="1" height=${STRIPE}><rect width="1" height=${STRIPE / 3} class="stripe" /></pattern>`}
       ${drawn}
-      ${before.map((value, bin) => value > 0 && html`<path class="past" d=${`M${bin + 0.02} ${y(value)}H${bin + 0.98}`} />`)}
+      ${before.map((value, bin) => value > 0 && html`<path class="past" d=${`M${bin} ${y(value)}H${bin + 1}${before[bin + 1] > 0 ? `V${y(before[bin + 1])}` : ""}`} />`)}
       ${[...marks.keys()].map((bin) => html`<path key=${bin} class="mark" d=${`M${bin + 0.5} 0V${HEIGHT}`} />`)}
       ${ahead.length > 0 && html`<${Forecast} ...${{ahead, first: open, y}} />`}</svg>
       ${tip && html`<div class="tip" aria-hidden="true" ref=${beside(left)}>

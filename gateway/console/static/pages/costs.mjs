@@ -182,11 +182,11 @@ function Head({table, at, write, titleIn}) {
   const previous = table.total?.previous && compared.before;
   const changed = previous && change(now, before, write, measureOf(at.measure).short === shortMoney ? 1 : 0);
   const name = at.past.includes("..") ? "" : ` (${PASTS[at.past] ?? at.past.replaceAll("_", " ")})`;
-  const rise = changed && [changed.amount, ["–", "new"].includes(changed.percent) ? "" : changed.percent].filter(Boolean).join(", ");
+  const rise = changed && [changed.amount, !["–", "new"].includes(changed.percent) && `(${changed.percent})`].filter(Boolean).join(" ");
   return html`<section class="head" aria-label="Total"><p class="figure" title=${measureOf(at.measure).exact?.(now)}>${write(now, table.total)}</p>
-    <p>${compared && at.measure === "cost" && at.isPlain && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} />${" "}`}
-      <${NoPast} past=${table.report.past} isBilled=${at.isBilled} />
-      ${previous && html`<span class="faint">Before: ${before === null ? "–" : write(before, table.total.previous)} from ${previous.text}${name}.${rise && ` Change: ${rise}.`}</span>${at.measure === "cost" && html`<${Uncompared} compared=${compared} write=${write} />`}`}</p>
+    <p><${NoPast} past=${table.report.past} isBilled=${at.isBilled} />
+      ${previous && html`<b>${rise}</b> <span class="faint">${compared.now.text} against ${previous.text}${name}, ${before === null ? "–" : write(before, table.total.previous)}.</span>${at.measure === "cost" && html`<${Uncompared} compared=${compared} write=${write} />`}`}</p>
+    ${compared && at.measure === "cost" && at.isPlain && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} write=${write} href=${(value) => deeper({[at.by[0]]: value}, {...at, by: at.by.slice(0, 1)})} />`}
     ${at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}</section>`;
 }
 

@@ -9,7 +9,7 @@ import {ago, bounds, change, counted, dayText, exactCount, minus, money, per, pe
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
 import {writerOf} from "../lib/measures.mjs";
-import {Copy, Loading, Problem, isOpen} from "../lib/parts.mjs";
+import {Copy, Drivers, Loading, Problem, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, inAddress, span} from "../lib/range.mjs";
 
@@ -65,8 +65,10 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
     <${Attention} of=${attention} />
     <dl class="numbers lead">
       <${Tile} term=${`Spend in ${name}`} value=${write(month.cost, month)} exact=${`$${month.cost}`} href=${costs({from: "this-month", by: FAMILY})}
-        note=${noPast(month.past) ?? (changed.percent === "new" ? `no spend in ${month.compared.before.text}` : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}): ${month.compared.now.text} against ${month.compared.before.text}`)}>
-        ${month.past.state === "whole" && html`<dd class="why">${month.sentence} <a href=${costs({from: "this-month", by: FAMILY, parts: "1"})}>All parts of the change</a></dd>`}<//>
+        note=${noPast(month.past) ?? (changed.percent === "new" ? `no spend in ${month.compared.before.text}` : html`<b>${changed.amount || "No change"}${!isLittle && ` (${changed.percent})`}</b>
+          ${" "}${month.compared.now.text} against ${month.compared.before.text}, ${write(month.previous.cost, month.previous)}`)}>
+        ${month.past.state === "whole" && html`<dd><${Drivers} drivers=${month.drivers} write=${write} href=${(model) => costs({from: "this-month", [FAMILY]: model, by: "team"})}
+          all=${costs({from: "this-month", by: FAMILY, parts: "1"})} /></dd>`}<//>
       <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "this-month", by: FAMILY})}
         note=${forecast ? bounds(forecast, write) : "too early: it needs more days"} />
       ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}, without the usage that seats include`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
@@ -96,7 +98,7 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
 const partsOf = ({metered, seat_fee: fees, overage, contracts}) => [[metered, "for calls"], [fees, "seat fees"],
   [overage, "extra usage"], [contracts, "contracts"]].filter(([amount]) => Number(amount));
 
-const Tile = ({term, value, exact, href, note, children}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd>${children}<dd class="faint">${note}</dd></div>`;
+const Tile = ({term, value, exact, href, note, children}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd><dd class="faint">${note}</dd>${children}</div>`;
 
 /** The largest values of a dimension. `series`: the squares of the chart, if its names are those of the list; otherwise each row has a bar. */
 function Shares({title, field, next, shown, rows, whole, series, session, children}) {
@@ -107,11 +109,11 @@ function Shares({title, field, next, shown, rows, whole, series, session, childr
   const unknown = shares.find(({name}) => name === UNKNOWN);
   const square = (name) => series && html`<${Switch} title=${name} paint=${series.paint.get(name) ?? "s0"} isHidden=${series.hidden.includes(name)}
     toggle=${series.paint.has(name) && (() => series.toggle(name))} />`;
-  const bar = ({name, cost}) => !series && name !== UNKNOWN && html`<svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>`;
-  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class="shares">${shares.map((each) => html`
-    <li key=${each.name} class=${series && series.hidden.includes(each.name) ? "hidden" : undefined}><span>${square(each.name)}
+  const bar = ({name, cost}) => !series && name !== UNKNOWN && html`<svg aria-hidden="true" width="72%" height="24"><rect width=${`${barWidth(cost, whole)}%`} height="24" rx="4" /></svg>`;
+  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class=${series ? "shares" : "shares barred"}>${shares.map((each) => html`
+    <li key=${each.name} class=${series && series.hidden.includes(each.name) ? "hidden" : undefined}>${bar(each)}<span>${square(each.name)}
       <a class="name" href=${each.name === OTHER ? all : costs({...at, [field]: each.name, by: next})} title=${each.name}>${each.name}</a></span>
-      <span class="number" title=${`$${each.cost}`}>${writerOf("cost", whole)(each.cost, each)}</span>${bar(each)}</li>`)}</ol>
+      <span class="number" title=${`$${each.cost}`}>${writerOf("cost", whole)(each.cost, each)}</span></li>`)}</ol>
     ${Number(unknown?.cost) > 0 && !series && html`<p class="faint">${percent(unknown.cost, whole)} has no ${titleOf(null, field)}.${" "}
       ${isOpen(session, {isWhole: true}) && html`<a href=${to(setUp(field)[1])}>${setUp(field)[0]}</a>`}</p>`}${children}</section>`;
 }

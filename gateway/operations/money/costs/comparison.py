@@ -11,12 +11,12 @@ import msgspec
 
 from gateway.http.requests import Result
 from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
-from gateway.money.comparison.sentence import comparison_sentence
+from gateway.money.comparison.sentence import comparison_sentence, describe_named_drivers
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending
 from gateway.money.costs.answer import billing_status_of_query
 from gateway.money.costs.earlier_period import comparison_times
 from gateway.money.costs.measures import COMPARED_KINDS, DEFAULT_TOP, MAX_TOP, REAL_COST
-from gateway.operations.answers import ComparedTimesFields, ComparisonPast
+from gateway.operations.answers import ComparedTimesFields, ComparisonPast, NamedDriver
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
     PAGING,
@@ -55,6 +55,9 @@ class ComparisonQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
             "21 to 27 Nov 01:00 against 14 to 20 Nov 01:00: $11.66 more: search +$7.52, because it made 2.1 "
             "times as many calls; operations +$3.20, because its calls used 2 % more tokens each."
         ),
+    ]
+    drivers: Annotated[
+        list[NamedDriver], words("The largest changed groups with a name, at most three."), example([])
     ]
     names: Annotated[
         dict[str, str],
@@ -285,6 +288,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
             "top": top,
             "cost_type": cost_type,
             "sentence": comparison_sentence(answer.comparison, answer.past, answer.compared),
+            "drivers": describe_named_drivers(answer.comparison) if answer.has_parts else [],
             "names": {
                 dimension.name: dimension.label
                 for dimension in reads.definitions.derived_dimensions()

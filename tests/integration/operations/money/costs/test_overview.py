@@ -59,7 +59,19 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
         assert month["total"][name] == found["month"][name], name
     assert month["total"]["previous"]["cost"] == found["month"]["previous"]["cost"]
     compared = await asked(server, "/comparison", by="model_family", top="3", range="this_month", **query)
-    assert compared["comparison"]["sentence"] == found["month"]["sentence"]
+    drivers = compared["comparison"]["drivers"]
+    assert drivers == found["month"]["drivers"]
+    assert [row["model_family"] for row in compared["rows"]][: len(drivers)] == [
+        name for driver in drivers for name in driver["names"]
+    ]
+    assert drivers
+    for driver in drivers:
+        [name] = driver["names"]
+        assert (
+            f"{name} {'-' if driver['change'].startswith('-') else '+'}$"
+            in compared["comparison"]["sentence"]
+        )
+        assert driver["reason"] in compared["comparison"]["sentence"]
     today = await asked(server, "/report", compare="previous", **{"from": "2026-09-21"}, **query)
     assert today["total"]["cost"] == found["today"]["cost"]
     assert today["total"]["previous"]["cost"] == found["today"]["previous"]["cost"]
