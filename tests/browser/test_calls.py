@@ -56,6 +56,27 @@ def test_the_csv_of_calls_has_every_row_that_the_page_counts(console: Console, f
     assert count == len({row["id"] for row in rows}) == len(rows)
 
 
+def test_an_address_with_the_id_of_a_call_opens_it(console: Console) -> None:
+    """
+    An address with `id` opens the call, also without its row in the list, and so does the filter of this name. The
+    operator API lists the call with this id.
+    """
+    last = console.ask("/records?kind=inference&sort_key=start_time&sort_order=asc&limit=1")["records"][0]
+    console.open(f"/calls?id={last['id']}")
+    page = console.page
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", level=2)).to_contain_text(last["request_model"])
+    console.has_address(f"open={last['id']}")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.get_by_label("Add a filter").select_option("id")
+    page.get_by_label("Value of id").fill(last["id"])
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(dialog.get_by_role("heading", level=2)).to_contain_text(last["request_model"])
+    [found] = console.ask(f"/records?id={last['id']}")["records"]
+    assert last == found
+
+
 def test_call_panel_shows_time_and_price_lines_with_reasons(console: Console) -> None:
     """
     A click on a call's row shows its time, the lines of the estimate with reasons, and the fields that are never

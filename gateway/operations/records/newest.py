@@ -78,6 +78,7 @@ RECORDS: ListDefinition[KeptRecord] = ListDefinition(
     sorts={"number": _PLACE, "start_time": Sort(value=lambda stored: stored.record.start_time)},
     default_sort=("number", "desc"),
     filters={
+        "id": Filter(values=lambda stored: (stored.record.id.hex(),), is_open=True),
         **{name: _value_filter(name) for name in FIELDS},
         # the filters have no effect here, because `record_list_with_current_filters` applies them
         **{name: _work_unit_filter(name) for name in UNITS},

@@ -1,6 +1,6 @@
 /** The list of calls, and the details of one: when it happened, its cost and the reason for it, and its deliveries. */
-import {here, to} from "../lib/address.mjs";
-import {html} from "../lib/html.mjs";
+import {go, here, to} from "../lib/address.mjs";
+import {html, useEffect} from "../lib/html.mjs";
 import {FAMILY, OWN_TITLES, toUnit} from "../lib/dimensions.mjs";
 import {ago, count, counted, duration, exactCount, fixed, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
@@ -177,4 +177,11 @@ function steps(record, {topic, number: place, committed_at}) {
   ].filter(Boolean);
 }
 
-export const Page = (given) => html`<${ListPage} list=${LIST} ...${given} />`;
+/** An address with `id`, and the filter of this name, open the call, also if it is not among the newest. */
+export function Page(given) {
+  const id = given.query.get("id");
+  useEffect(() => {
+    if (id) go(here({id: "", open: id}), {replaces: true});
+  }, [id]);
+  return !id && html`<${ListPage} list=${LIST} ...${given} />`;
+}

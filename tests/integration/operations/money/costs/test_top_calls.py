@@ -185,6 +185,8 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
     rows = orjson.loads(run("report", "--calls", "--top", "200", "--json")[2:])["records"]
     more = orjson.loads(run("report", "--calls", "--top", "220", "--json")[2:])["records"]
     assert (200, 220, rows) == (len(rows), len({row["number"] for row in more}), more[:200])
+    by_id = run("report", "--calls", "--where", f"id={rows[9]['id']}", "--json")
+    assert rows[9:10] == orjson.loads(by_id[2:])["records"]
     dearest = [Decimal(row["cost"] or row["estimated_cost"]) for row in rows[:4]]
     places = 2 if min(dearest) >= Decimal("0.01") else 4
     assert [f"${cost:,.{places}f}" for cost in dearest] == [line.split()[3] for line in table[1:5]]
