@@ -5,11 +5,12 @@ the pages with and without data, because a walk over all pages takes half a minu
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
@@ -184,3 +185,67 @@ def test_a_phone_shows_the_name_and_the_amount_of_each_row(
             for row in rows:
                 assert row["text"] and row["lines"] == 1 and row["right"] <= width, row
                 assert row["height"] < 70, row
+
+
+# The pages with names of senders or people, and those whose figures stand in a panel
+PAGES_WITH_NAMES = (
+    "/", "/costs?by=user&by=model", "/calls", "/budgets", "/reconciliation", "/insights", "/contracts",
+    "/recommendations",
+)  # fmt: skip
+# Elements of a printed page that end beyond its paper
+BEYOND_PAPER = """() => [...document.querySelectorAll("main *")].filter((each) => each.checkVisibility()
+  && !each.closest("svg, .unseen") && each.getBoundingClientRect().right > innerWidth + 0.5
+  && !each.closest("td, th, .name, .drivers a")).map((each) => each.outerHTML.slice(0, 100))"""
+
+
+@pytest.mark.proof
+def test_hostile_names_stay_in_every_page(house: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    With names of 200 letters, in any script, and amounts of nine digits, no page overflows from 320 to 1920 px, in
+    print or in forced colours. The names of models that changed the cost most are cut, and amounts stay whole.
+    """
+    key = house.key("a" * 60)
+    calls = [
+        span(
+            f"chatcmpl-{secrets.token_hex(12)}", gen_ai__request__model=name, gen_ai__response__model=name,
+            gen_ai__provider__name="openai", user__id=name, team__id=name, gen_ai__usage__cost="900000000.01",
+        )
+        for name in LONG for _ in range(3)
+    ]  # fmt: skip
+    assert 200 == post(house.url, request(calls), key).status
+    house.wait_until_drained()
+    console = open_console(house, viewport={"width": 1440, "height": 900})
+    page = console.page
+
+    def with_drivers(route: Route) -> None:
+        answer = route.fetch()
+        overview = answer.json()["overview"]
+        times = {side: {"from": "", "to": "", "text": "1 Dec until 13:00"} for side in ("now", "before")}
+        overview["month"] |= {
+            "past": {"state": "whole"},
+            "compared": {**times, "rest": None, "since_cut": None},
+            "previous": {"cost": "100000000.01", "calls": 1, "errors": 0, "unpriced": 0},
+            "drivers": [
+                {"names": [name], "change": "900000000.01", "reason": "it made 4 % more calls"}
+                for name in LONG
+            ],
+        }
+        route.fulfill(response=answer, json={"overview": overview})
+
+    page.route(re.compile("/api/overview"), with_drivers)
+    found = {}
+    for address in PAGES_WITH_NAMES:
+        console.open(address)
+        texts = clipped(console, (320, 390, 600, 701, 901, 1240, 1440, 1920))
+        page.emulate_media(forced_colors="active")
+        texts += clipped(console, (320, 1440))
+        page.emulate_media(forced_colors="none", media="print")
+        texts += page.evaluate(BEYOND_PAPER)
+        page.emulate_media(media="screen")
+        if address == "/":
+            expect(page.locator(".drivers .number")).to_have_count(len(LONG))
+            for row in page.locator(".drivers .number").all():
+                assert "+$900,000,000.01" == row.inner_text()
+        # a cell of a wide window ends with an ellipsis if the name is as long as here
+        found[address] = [text for text in texts if " px: cut: " not in text]
+    assert {} == {address: each for address, each in found.items() if each}
