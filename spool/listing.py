@@ -87,12 +87,6 @@ class SortField:
     numeric: bool = False
     is_text: bool = False
 
-    def sort_value(self, row: object) -> SortValue:
-        value: Any = getattr(row, self.name)
-        if self.words:
-            return self.words.index(value) if value in self.words else None
-        return float(value) if self.numeric else value
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:

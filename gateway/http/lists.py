@@ -46,7 +46,7 @@ ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
 # A new collation needs a new number, because an old cursor would skip rows.
-_SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
+_SORTED = b"list cursor 2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -485,7 +485,7 @@ def _seal_cursor(
         position.inclusive,
     ]
     text = orjson.dumps(state)
-    return urlsafe_b64encode(_cursor_signature(text, secret, _SORTED) + text).decode().rstrip("=")
+    return urlsafe_b64encode(_cursor_signature(text, secret) + text).decode().rstrip("=")
 
 
 def _open_cursor(list_definition: ListDefinition[Any], cursor: str, secret: bytes) -> PageQuery:
@@ -494,11 +494,7 @@ def _open_cursor(list_definition: ListDefinition[Any], cursor: str, secret: byte
     except ValueError:
         raise _stale_cursor_refusal("Tollhouse did not create it") from None
     signature, text = sealed[:_SIGNATURE], sealed[_SIGNATURE:]
-    if not hmac.compare_digest(signature, _cursor_signature(text, secret, _SORTED)):
-        if hmac.compare_digest(signature, _cursor_signature(text, secret, _SORTED_BEFORE)):
-            raise _unusable_cursor_refusal(
-                "it was made with an older sort order of texts; start again without a cursor"
-            )
+    if not hmac.compare_digest(signature, _cursor_signature(text, secret)):
         raise _stale_cursor_refusal("Tollhouse did not create it")
     root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
     if (
@@ -516,8 +512,8 @@ def _open_cursor(list_definition: ListDefinition[Any], cursor: str, secret: byte
     )
 
 
-def _cursor_signature(text: bytes, secret: bytes, order: bytes) -> bytes:
-    return blake2b(text, key=secret, digest_size=_SIGNATURE, person=order).digest()
+def _cursor_signature(text: bytes, secret: bytes) -> bytes:
+    return blake2b(text, key=secret, digest_size=_SIGNATURE, person=_SORTED).digest()
 
 
 def passes_filters(
@@ -547,8 +543,5 @@ def _repeated_parameter_refusal(name: str) -> Refusal:
 
 
 def _stale_cursor_refusal(reason: str) -> Refusal:
-    return _unusable_cursor_refusal(f"{reason}; use next_cursor or previous_cursor from the same list")
-
-
-def _unusable_cursor_refusal(reason: str) -> Refusal:
-    return Refusal(400, "invalid_cursor", f"cursor cannot be used: {reason}")
+    message = f"cursor cannot be used: {reason}; use next_cursor or previous_cursor from the same list"
+    return Refusal(400, "invalid_cursor", message)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from spool.deliveries.protocols import Deliveries
-from spool.deliveries.rules import STUCK_AFTER, TERMS
-from spool.deliveries.stored import COUNTS, StoredDelivery, StoredRoute
-from spool.deliveries.values import OPEN, ORPHANED, UNKNOWN, PartialRefusal, RouteSpec, RouteState
+from spool.deliveries.rules import TERMS
+from spool.deliveries.stored import COUNTS, StoredRoute
+from spool.deliveries.values import ORPHANED, PartialRefusal, RouteSpec, RouteState
 from spool.errors import NotAllowed, NotThere
 
 
@@ -46,22 +46,6 @@ def require_route(route: StoredRoute | None, name: str) -> StoredRoute:
 def require_unconfigured_route(route: StoredRoute) -> None:
     if not route.orphaned:
         raise NotAllowed(f"{route.name} is in the configuration. Remove its destination there first")
-
-
-def sum_backlog(deliveries: Iterable[StoredDelivery]) -> RouteBacklog:
-    stored = list(deliveries)
-    open_deliveries = [delivery for delivery in stored if delivery.state == OPEN]
-    own = [delivery for delivery in open_deliveries if not delivery.replay]
-    kept_entries = [delivery.kept for delivery in own if delivery.kept is not None]
-    return RouteBacklog(
-        records=sum(delivery.count for delivery in own),
-        oldest=min((delivery.first for delivery in own if delivery.kept is None), default=None),
-        kept_at=min((entry.committed_at for entry in kept_entries), default=None),
-        stuck=sum(
-            delivery.count == 1 and delivery.server_errors >= STUCK_AFTER for delivery in open_deliveries
-        ),
-        unknown=sum(delivery.count for delivery in stored if delivery.state == UNKNOWN),
-    )
 
 
 def unsent_record_count(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> int:

@@ -213,10 +213,6 @@ class DrillReceiver:
         with self._lock:
             return {name for name, times in self.taken.items() if times > 1}
 
-    def has_received(self, names: set[str]) -> bool:
-        with self._lock:
-            return names <= self.taken.keys()
-
     def names_not_received(self, names: set[str]) -> set[str]:
         with self._lock:
             return names - self.taken.keys()
