@@ -87,7 +87,7 @@ FIELDS = (
     "sender",
 )
 OPEN_SETS = ("user", "device", "session")
-FILTERS = tuple(dict.fromkeys((*FIELDS, *UNITS, TOPIC, STATE, DATE, *AMOUNTS, VIEW)))
+FILTERS = tuple(dict.fromkeys(("id", *FIELDS, *UNITS, TOPIC, STATE, DATE, *AMOUNTS, VIEW)))
 MAX_LIMIT = 200  # maximum records per page, so that a page stays small
 _FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
 
