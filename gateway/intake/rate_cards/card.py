@@ -266,11 +266,9 @@ def _decode_trusted_card(content: bytes) -> RateCard:
     object. Each provider is decoded alone, so that the next one takes the memory of the prices that are not kept.
     """
     known: dict[bytes, Any] = {}
-    encoded = msgspec.json.decode(content, type=_EncodedCard)
-    providers = {name: _decode_seller(seller, known) for name, seller in encoded.providers.items()}
-    return RateCard(
-        format=encoded.format, version=encoded.version, source=encoded.source, providers=providers
-    )
+    card = msgspec.json.decode(content, type=_EncodedCard)
+    providers = {name: _decode_seller(seller, known) for name, seller in card.providers.items()}
+    return RateCard(format=card.format, version=card.version, source=card.source, providers=providers)
 
 
 def _decode_seller(content: msgspec.Raw, known: dict[bytes, Any]) -> Seller:

@@ -21,9 +21,10 @@ from gateway.normalise.formats.engine.declaration import (
     Items,
     Unreadable,
     build_json_answer,
+    identity_with_relay,
     origins_of_known_fields,
+    read_event_calls,
 )
-from gateway.normalise.formats.engine.rows import identity_with_relay, read_event_calls
 from gateway.normalise.formats.list import BY_NAME, FORMATS, recognise_item_format
 from gateway.normalise.outcome import (
     MALFORMED,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.normalise.formats import envoy_ai_gateway
-from gateway.normalise.formats.engine.rows import add_calls_of_gateway_row
+from gateway.normalise.formats.engine.declaration import add_calls_of_gateway_row
 from gateway.normalise.otlp.product import TelemetryProduct
 
 PRODUCT = TelemetryProduct(

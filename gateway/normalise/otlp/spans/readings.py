@@ -110,11 +110,8 @@ class SpanReadingPlan:
             if product.own_names
             else attribute_names
         )
-        self.operation: Callable[[Span, AttributeNamesByField], str | None]
-        if kind is not None and kind.operation is not None:
-            self.operation = kind.operation
-        else:
-            self.operation = dialect.operation or operation_by_span_name
+        by_kind = None if kind is None else kind.operation
+        self.operation = by_kind or dialect.operation or operation_by_span_name
         # whether the span names neither an operation nor a kind
         self.guesses = not shape.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
@@ -174,9 +171,8 @@ def find_or_add_reading(
     key = (origin, product) if attribute_names.weak_marks else origin
     reading = attribute_names.readings.get(key)
     if reading is None:
-        reading = attribute_names.readings[key] = SpanReadingPlan(
-            attribute_names, origin, product, span.attributes
-        )
+        reading = SpanReadingPlan(attribute_names, origin, product, span.attributes)
+        attribute_names.readings[key] = reading
     return reading
 
 
