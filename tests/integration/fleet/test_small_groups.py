@@ -53,7 +53,7 @@ async def test_the_insight_of_losses_hides_costs_of_small_groups(serve: Serve) -
     losses._rates = None  # they are kept for ten minutes
     registry = storage.registry
     assert registry is not None
-    numbers = "At least 1 calls of 1 person are missing in the last 7 days"
+    numbers = "At least 1 call of 1 person is missing in the last 7 days"
     assert f"{numbers}, about $0.40." in await insight_of_losses(serving)
     registry.set_min_group_size(3)
     assert f"{numbers}." in await insight_of_losses(serving)
