@@ -1,4 +1,7 @@
-"""Classes with which each format declares itself completely in its own file."""
+"""
+Classes with which each format declares itself completely in its own file, and the calls of one item of a declared
+format. An item of OTLP may be a row of a gateway's own table or log, so these do not need the list of formats.
+"""
 
 from __future__ import annotations
 

@@ -219,8 +219,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     lengths. `total` also includes earlier periods without a counterpart. With scope=aggregated it is null,
     because the cost of a run then includes the runs that it started. JSON has at most answers.max_rows rows,
     so the smaller groups may be added up as OTHER. CSV has all rows, and with top=all up to 100,000 units of
-    work. `other_units` sums up the units that are
-    not listed, so each of them costs at most this sum.
+    work. `other_units` sums up the units that are not listed, so each of them costs at most this sum.
 
     With lines=meters, a row has `price_lines`, which add up to its estimated cost, or null. With
     colours=names, a name has the same number from 1 to 8 in every report. Grouped by session or run,

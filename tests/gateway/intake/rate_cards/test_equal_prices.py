@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from gateway.intake.rate_cards.card import (
     TOKEN_PRICES,
+    CardUnreadable,
     decode_card,
     encode_card,
     newest_packaged_file,
@@ -26,3 +31,9 @@ def test_prices_keep_their_text() -> None:
     content = newest_packaged_file().read_bytes().replace(b'"input":"8"', b'"input":"8.0"', 1)
     assert content.count(b'"input":"8.0"') == 1 < content.count(b'"input":"8"')
     assert content == encode_card(decode_card(content))
+
+
+def test_an_error_has_its_place_in_the_whole_list() -> None:
+    content = re.sub(rb'"id":"[^"]+"', b'"id":5', newest_packaged_file().read_bytes(), count=1)
+    with pytest.raises(CardUnreadable, match=re.escape("at `$.providers[...].models[0].id`")):
+        decode_card(content)
