@@ -23,7 +23,7 @@ from spool.ledger.counting import DimensionNumbering, MissedNumbers, read_state
 from spool.ledger.days import spans
 from spool.ledger.days.usage import DaySum, UsageSum, day_sums_by_dimensions, day_usage, priceable_day_sums
 from spool.ledger.dimensions import DIMENSIONS, TAG, DerivedDimension, DerivedDimensions
-from spool.ledger.ledger_rows import LedgerRows, LedgerStore, new_data_version
+from spool.ledger.ledger_rows import LedgerRows, LedgerStore, Recalculation, new_data_version
 from spool.ledger.queries import CostQuery, CostRow, check_dimension
 from spool.ledger.recalculations import RecalculationPriceBooks, Recalculations
 from spool.ledger.repricing import (
@@ -850,15 +850,22 @@ class Ledger:
             compared_at=_datetime_or_none(state["compared"]),
         )
 
-    async def reprice(self, record_log: ReadableLog, pricer: Pricer, *, since: datetime) -> Repriced:
+    async def recalculations(self) -> Sequence[Recalculation]:
+        """Return the recalculations of estimates, the oldest first."""
+        return await self._read_rows(lambda rows: rows.recalculations())
+
+    async def reprice(
+        self, record_log: ReadableLog, pricer: Pricer, *, since: datetime, began: float | None = None
+    ) -> Repriced:
         """
         Compute the estimates of all calls since a time again. Periods whose sums do not suffice are then counted
         again from their records, one by one. If this is interrupted, the next comparison with the log repairs
-        them.
+        them. `began`: when the prices were read, if not now.
 
         Raises NotKept if `since` is within the hour or day of a stored sum.
         """
         start = since.timestamp()
+        began_at = self._clock.now() if began is None else began
         lowest_stored_number = await _find_lowest_stored_record_number(record_log)
 
         def reprice_sums_and_store(ledger_rows: LedgerRows) -> RepricedSums:
@@ -866,7 +873,7 @@ class Ledger:
             counting.require_no_rebuild(state)
             spans.check_no_sum_is_split(ledger_rows, state["hourly"], [start])
             done = reprice_sums(ledger_rows, self._placement, pricer, int(start), lowest_stored_number)
-            self.books.store_recalculation(ledger_rows, pricer, since_s=int(start))
+            self.books.store_recalculation(ledger_rows, pricer, since_s=int(start), began=began_at)
             if done.places:
                 ledger_rows.set_state(compared=0)
             return done

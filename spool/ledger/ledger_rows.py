@@ -61,12 +61,13 @@ class MeterSum:
 class Recalculation(NamedTuple):
     """
     A recalculation of the estimates in sums from `since` on (epoch seconds), and of records with numbers
-    below `reach`.
+    below `reach`. `began`: when its prices were read (epoch seconds).
 
     Daily sums were recalculated before `hourly` (epoch seconds), and hourly sums from then on. `list`:
     digest of the price list. `own`: the prices that override it.
     """
 
+    began: float
     since: int
     reach: int
     hourly: int

@@ -88,13 +88,15 @@ class RecalculationPriceBooks:
         ]
         return Recalculations(ledger_rows.state_values().get(RECALCULATED, 0), made)
 
-    def store_recalculation(self, ledger_rows: LedgerRows, book: Pricer, *, since_s: int) -> None:
+    def store_recalculation(
+        self, ledger_rows: LedgerRows, book: Pricer, *, since_s: int, began: float
+    ) -> None:
         state = read_state(ledger_rows)
         text, own = book.encode_rate_card_and_overrides()
         digest = blake2b(text, digest_size=16).hexdigest()
         # while a rebuild runs, `reach` starts again, but records before `rebuilding` were counted earlier
         reach = max(state["reach"], state["rebuilding"])
-        made = Recalculation(since_s, reach, state["hourly"], digest, own)
+        made = Recalculation(began, since_s, reach, state["hourly"], digest, own)
         ledger_rows.add_price_list(digest, compress(text))
         ledger_rows.add_recalculation(made)
         ledger_rows.set_state(**{RECALCULATED: new_data_version()})

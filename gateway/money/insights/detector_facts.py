@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     # loaded only for types, because the first answer of `/metrics` imports this module on the event loop
+    from gateway.bills.contracts.declared import Contract
     from gateway.bills.enforcers.faults import EnforcerFault
+    from gateway.bills.plans.declared import AssistantPlan
     from gateway.bills.reconciliation.reconciler import ReconciledMonth
     from gateway.bills.statements.arrivals import ReportArrival
     from gateway.clusters.clusters import UnappliedConfig
@@ -103,6 +105,20 @@ class RouteDeadLetters:
     cost: Decimal
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnappliedChange:
+    """
+    A changed contract or own price whose terms earlier calls do not have. `since`: the first day with such calls, and
+    `changed_at`: the newest change that was not applied.
+    """
+
+    kind: str
+    name: str
+    since: float
+    calls: int
+    changed_at: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class InsightFacts:
     """All facts as of `now`."""
@@ -157,6 +173,9 @@ class InsightFacts:
     silent_clusters: Sequence[Cluster] = ()
     unapplied_configs: Sequence[UnappliedConfig] = ()
     reconciled: Sequence[ReconciledMonth] = ()  # for each provider with bills: this month and the last month
+    contracts: Sequence[Contract] = ()
+    plans: Sequence[AssistantPlan] = ()
+    unapplied_changes: Sequence[UnappliedChange] = ()
     lakes: Sequence[LakeState] = ()
     arrivals: Sequence[ReportArrival] = ()  # for each kind of bill, the day until which bills have arrived
     prices: str = ""  # name of the price list that is used

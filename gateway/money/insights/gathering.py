@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from gateway.bills.contracts.declared import Contract
 from gateway.bills.enforcers.faults import EnforcerFault
+from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import ReportArrival
 from gateway.clusters.clusters import UnappliedConfig
@@ -22,6 +24,7 @@ from gateway.money.insights.detector_facts import (
     InsightFacts,
     PeriodSpend,
     RouteDeadLetters,
+    UnappliedChange,
     UnrecognisedShape,
     ViewSpend,
 )
@@ -110,6 +113,10 @@ async def _no_arrivals() -> Sequence[ReportArrival]:
     return ()
 
 
+async def _no_unapplied_changes() -> Sequence[UnappliedChange]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class FactSources:
     ledger: Ledger
@@ -134,6 +141,9 @@ class FactSources:
     late_reports: LateReportSaver | None = None  # late reports, None while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_reconciled_months
     arrivals: Callable[[], Awaitable[Sequence[ReportArrival]]] = _no_arrivals
+    contracts: Callable[[], Sequence[Contract]] = tuple
+    plans: Callable[[], Sequence[AssistantPlan]] = tuple
+    unapplied_changes: Callable[[], Awaitable[Sequence[UnappliedChange]]] = _no_unapplied_changes
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     destination_types: Callable[[], Mapping[str, str]] = dict
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
@@ -201,6 +211,9 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         shares=await sources.shares(),
         reconciled=await sources.reconciled(),
         arrivals=await sources.arrivals(),
+        contracts=sources.contracts(),
+        plans=sources.plans(),
+        unapplied_changes=await sources.unapplied_changes(),
         lakes=await sources.lakes(),
         prices=book.version,
         prices_day=book.card.source.get("date", ""),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gateway.money.insights.detector_facts import Detector, InsightFacts, needs_only_states
 from gateway.money.insights.detectors import (
     calls,
+    contracts,
     enforcers,
     fields,
     fleet,
@@ -44,6 +45,9 @@ DETECTORS: tuple[Detector, ...] = (
     prices.missing_tier_price,
     prices.old_prices,
     prices.missing_rate,
+    contracts.contract_not_applied,
+    contracts.contract_ends,
+    contracts.plan_without_seats,
     prices.cost_gap,
     statements.reconciliation_difference,
     statements.coverage_drop,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 
+from gateway.bills.contracts.declared import all_contracts
 from gateway.bills.enforcers.auditing import faults_with_enforcer_names
 from gateway.bills.enforcers.faults import EnforcerFault
+from gateway.bills.plans.declared import PlanTable
 from gateway.bills.statements.arrivals import ReportArrival, report_arrivals
 from gateway.http.lists import MemoryRows, SearchableObject
 from gateway.http.requests import Result
@@ -28,6 +31,7 @@ from gateway.operations.money.published_insights import (
     describe_insight_for_people,
     parse_comment_number,
 )
+from gateway.operations.money.unapplied_changes import find_unapplied_changes
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
@@ -108,6 +112,9 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
         is_unmapped=services.spool.is_unmapped,
         late_reports=services.spool.late_reports,
         arrivals=find_bill_arrivals,
+        contracts=partial(all_contracts, registry),
+        plans=registry.declared_table(PlanTable).all,
+        unapplied_changes=partial(find_unapplied_changes, registry, services.money.ledger),
         lakes=services.spool.lakes,
         channels=services.installation.channels,
         destination_types=services.spool.destination_types,

@@ -8,10 +8,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.contracts.declared import ContractTable, ContractTerm, NewContract
+from gateway.bills.contracts.declared import ContractTable, ContractTerm, NewContract, price_terms
+from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.money.annotations import AnnotationTable, NewAnnotation
-from gateway.operations.money.own_prices import NewPrice, PriceTable
+from gateway.operations.money.own_prices import NewPrice, PriceTable, price_overrides
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
@@ -19,6 +20,7 @@ from gateway.service.demo.samples import ACTOR, MOST
 from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, next_full_hour
+from spool.log.protocols import ReadableLog
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelFields
@@ -32,7 +34,9 @@ CAPACITY_MODEL, CAPACITY_UNITS, CAPACITY_PRICE = "gemini-2.5-flash", 2, Decimal(
 _LEAST = Decimal("0.01")
 
 
-async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
+async def add_examples(
+    registry: Registry, ledger: Ledger, log: ReadableLog, book: PriceBook, *, end: int
+) -> None:
     draft = ChannelFields(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
     registry.kept_channels.seal = lambda *_: ""
     await registry.kept_channels.create(draft, None, max_rows=MOST, actor=ACTOR)
@@ -46,6 +50,8 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     price = NewPrice(model="acme-small-*", provider="acme", input="0.4", output="1.2")
     await registry.declared_table(PriceTable).create(price, max_rows=MOST, actor=ACTOR)
     await _add_contract(registry, ledger, end)
+    terms = PriceBook(book.card, price_overrides(registry), price_terms(registry))
+    await ledger.reprice(log, terms, since=_start_of_month_of(end))
     day = datetime.fromtimestamp(end - 9 * DAY_S, UTC).date().isoformat()
     note = NewAnnotation(day=day, text="The new search page was released")
     await registry.declared_table(AnnotationTable).create(note, max_rows=MOST, actor=ACTOR)

@@ -264,7 +264,7 @@ async def fill_directory(
         await publish_definition(registry, ledger)
         await add_idle_seat_plan(registry, ledger, end=period.end, problem_names=plan.words)
         if EXAMPLES in plan.words:
-            await add_examples(registry, ledger, end=period.end)
+            await add_examples(registry, ledger, storage.log, book, end=period.end)
         await bills.store_bills(registry.statements, begin=period.begin, end=period.end)
         inspected = await _run_inspection(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)

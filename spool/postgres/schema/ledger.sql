@@ -164,6 +164,7 @@ CREATE TABLE {schema}.ledger_work_links (
 -- Recalculations of estimates, oldest first (spool/ledger/recalculations.py), and the price lists that they used.
 CREATE TABLE {schema}.ledger_recalculations (
     number bigint PRIMARY KEY,
+    began double precision NOT NULL,
     since bigint NOT NULL,
     reach bigint NOT NULL,
     hourly bigint NOT NULL,

@@ -177,6 +177,7 @@ CREATE TABLE work_links (
 -- Recalculations of estimates, oldest first (spool/ledger/recalculations.py), and the price lists that they used.
 CREATE TABLE recalculations (
     number INTEGER PRIMARY KEY,
+    began REAL NOT NULL,
     since INTEGER NOT NULL,
     reach INTEGER NOT NULL,
     hourly INTEGER NOT NULL,

@@ -31,6 +31,12 @@ def test_a_contract_from_its_first_day_to_its_end(busy: Tollhouse, open_console:
     terms = "discount percent=10 models=gpt-4o*,o3\ncapacity unit=ptu number=100 price=1 per=hour"
     dialog.locator("[name=terms]").fill(terms)
     dialog.get_by_role("button", name="Create a contract").click()
+    first_day = datetime.now(UTC).replace(day=1).date().isoformat()
+    expect(dialog.get_by_label("Recalculate from")).to_have_value(first_day)
+    assert [] == console.audit(within="dialog")
+    dialog.get_by_role("button", name="Recalculate").click()
+    expect(dialog).to_contain_text("Recalculated all models")
+    dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
     contracts = page.get_by_role("table", name="contracts", exact=True)
     expect(contracts).to_contain_text("discount, capacity")
@@ -49,6 +55,10 @@ def test_a_contract_from_its_first_day_to_its_end(busy: Tollhouse, open_console:
     )
     dialog.locator("[name=terms]").fill("discount percent=5")
     dialog.get_by_role("button", name="Edit").click()
+    expect(dialog).to_contain_text("The contract is changed.")
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_contain_text("discount percent=5")
+    dialog.get_by_role("button", name="Close").click()
     console.away()  # a page loads nothing again while the pointer is on a row
     expect(page.get_by_role("table", name="Capacity in")).to_have_count(0)
     contracts.get_by_role("link", name="Enterprise").click()

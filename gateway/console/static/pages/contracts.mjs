@@ -6,6 +6,7 @@ import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Loading, MonthChoice, Problem, Table, amount, chosenMonth} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
+import {Recalculate} from "../lib/recalculate.mjs";
 
 const PATH = "/contracts";
 const needs = "modify_billing";
@@ -71,6 +72,9 @@ function Month({query}) {
       ${data.rows.length > 0 && html`<h2>Parts of teams</h2><${Table} caption="Parts of teams" rows=${data.rows} columns=${PARTS} identity=${(row) => `${row.contract} ${row.charge} ${row.team}`} />`}`}<//>`;
 }
 
+/** Offer to recalculate the calls from the earlier of the first days before and after a change. */
+const offer = (text, before) => ({contract}) => html`<${Recalculate} text=${text} since=${[before, contract.since].filter(Boolean).sort()[0]} />`;
+
 const LIST = {
   path: PATH, root: "contracts", at: PATH, file: (row) => ["contracts", row.id], caption: "contracts", what: ["contracts"], show: at, one: (answer) => answer.contract,
   identity: (row) => row.id, heading: (row) => row.name,
@@ -83,10 +87,11 @@ const LIST = {
   ],
   Details: ({row}) => html`<${Fields} of=${{provider: row.provider, since: row.since, until: row.until || "no end", currency: row.currency, id: row.id}} />
     <h3>Terms</h3><ul>${row.terms.map((term) => html`<li key=${termLine(term)}><code>${termLine(term)}</code></li>`)}</ul>`,
-  create: {title: "Create a contract", needs, fields: () => fields({}), run: (_, given) => send("POST", PATH, typed(given)).then(() => null)},
+  create: {title: "Create a contract", needs, fields: () => fields({}), run: (_, given) => send("POST", PATH, typed(given)).then(offer("The contract is created."))},
   actions: [
-    {title: "Edit", needs, fields, run: (row, given) => send("PATCH", at(row.id), {...typed(given), version: row.version}).then(() => null)},
-    {title: "Delete", needs, danger: true, text: () => "New calls are estimated at the price list. Calls that are already counted keep their estimates.",
+    {title: "Edit", needs, fields, run: (row, given) => send("PATCH", at(row.id), {...typed(given), version: row.version})
+      .then(offer("The contract is changed.", row.since))},
+    {title: "Delete", needs, danger: true, text: () => "New calls are estimated at the price list. Earlier calls keep their estimates until they are recalculated.",
       run: (row) => send("DELETE", at(row.id)).then(() => null)},
   ],
   empty: html`<h2>No contracts yet</h2><p>A contract states what you agreed with a provider: a discount, the price of a service tier, or paid capacity such as PTUs. New calls are then estimated

@@ -2,12 +2,12 @@
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {count, counted, fixed, money} from "../lib/format.mjs";
-import {html, useState} from "../lib/html.mjs";
+import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem, Table} from "../lib/parts.mjs";
 import {usePreview} from "../lib/preview.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {day, daysBefore} from "../lib/range.mjs";
+import {Recalculate} from "../lib/recalculate.mjs";
 
 const PATH = "/prices";
 const needs = "modify_billing";
@@ -43,23 +43,6 @@ const fields = (row) => [
   {name: "preview", type: Preview},
 ];
 
-/** The result of a stored price, and the recalculation of earlier calls, which keep their estimates until then. */
-function Done({text, since}) {
-  const [{found, error, isBusy}, setTried] = useState({});
-  const submit = (event) => {
-    event.preventDefault();
-    const from = new FormData(event.currentTarget).get("since");
-    setTried({isBusy: true});
-    send("POST", "/ledger/reprice", {since: from}).then(({reprice}) => setTried({found: reprice}), (failed) => setTried({error: failed}));
-  };
-  return html`<p role="status">${text} New calls use it at once. Earlier calls keep their estimates until you recalculate them.</p>
-    <form onSubmit=${submit}>
-      <label>Recalculate from <input type="date" name="since" required value=${since || day(daysBefore(new Date(), 29))} /></label>
-      <p><button type="submit" class="main" disabled=${isBusy}>Recalculate</button></p></form>
-    ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
-    ${found && html`<p role="status">${Number(found.rows) ? `Recalculated all models: ${money(found.before)} before, ${money(found.after)} after.` : "No estimate changed."}</p>`}`;
-}
-
 const WHICH = [
   {title: "Model", sort: "model", value: (row) => row.model},
   {title: "Provider", sort: "provider", value: (row) => row.provider || "every provider"},
@@ -79,12 +62,12 @@ const list = (query) => ({
   create: {title: "Set a price", needs, fields: () => fields({model: query.get("new") ?? "", provider: query.get("of") ?? ""}),
     run: async (_, given) => {
       await send("POST", PATH, typed(given));
-      return html`<${Done} text="The price is set." since=${given.since} />`;
+      return html`<${Recalculate} text="The price is set." since=${given.since} />`;
     }},
   actions: [
     {title: "Edit", needs, fields, run: async (row, given) => {
       await send("PATCH", place(row.id), {...typed(given), version: row.version});
-      return html`<${Done} text="The price is changed." since=${given.since} />`;
+      return html`<${Recalculate} text="The price is changed." since=${[row.since, given.since].sort()[0]} />`;
     }},
     {title: "Delete", needs, danger: true, text: () => "New calls have the price of the price list again.", run: (row) => send("DELETE", place(row.id)).then(() => null)},
   ],

@@ -218,10 +218,13 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     services = request.services
     ledger = request.services.ledger
     since = parse_moment("since", body.since)
+    began = (
+        request.now()
+    )  # before the prices are read: a later change of a price waits for the next recalculation
     book = services.prices()
     await ledger.require_complete_totals(services.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited_change("ledger.reprice", "ledger", basis):
-        done = await ledger.reprice(services.log, book, since=since)
+        done = await ledger.reprice(services.log, book, since=since, began=began)
     services.request_budget_evaluation()
     return {"reprice": {**basis, **asdict(done)}}
