@@ -27,7 +27,7 @@ from spool.ledger.files.source import sql_of_current_rows
 from spool.ledger.files.writer import FactWriter
 from spool.ledger.queries import CostQuery
 from spool.record import NS
-from tests.rounds import IS_LONG, examples, part
+from tests.rounds import IS_LONG, examples, part, reduced
 from tests.spool.ledger.files.histories import DAY
 from tests.spool.ledger.files.writing import HASHER, log_of, open_writer, write_all
 from tests.spool.ledger_log import BEGIN, FakeLog, call
@@ -72,6 +72,7 @@ def small_log(days: int, calls: int = 3) -> FakeLog:
     return log
 
 
+@pytest.mark.proof
 def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     """Killed at random times and started again, it writes the rows of a writer that nobody killed."""
     seed, chance, kills = 20, random.Random(), 0
@@ -136,7 +137,7 @@ def lacking_of(folder: Path) -> tuple[int, int]:
 
 def test_a_snapshot_stays_as_it_was(tmp_path: Path) -> None:
     """Parts, merges and late reports after it change no answer of it. Its files go when it is closed."""
-    writer, log = open_writer(tmp_path), log_of(3, entries=12 if IS_LONG else 6)
+    writer, log = open_writer(tmp_path), log_of(3, entries=reduced(12, by=2))
     half = len(log.entries) // 2
     for entry in log.entries[:half]:
         writer.add_entries([entry])
@@ -288,7 +289,7 @@ def test_rows_of_many_days_wait_for_each_other(tmp_path: Path, monkeypatch: pyte
 
 def test_days_of_a_month_become_one_file_and_late_reports_are_merged(tmp_path: Path) -> None:
     writer, chance = open_writer(tmp_path), random.Random(5)
-    log = log_of(5, entries=12 if IS_LONG else 6)
+    log = log_of(5, entries=reduced(12, by=2))
     write_all(writer, log, chance)
     kinds = {file.kind for file in writer.manifest.files.values()}
     assert SPAN in kinds and not kinds & {PART, DELTA}
@@ -300,7 +301,7 @@ def test_days_of_a_month_become_one_file_and_late_reports_are_merged(tmp_path: P
 def test_the_sums_of_a_manifest_are_those_of_its_rows(seed: int, tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     chance = random.Random(seed)
-    for entry in log_of(seed).entries:
+    for entry in log_of(seed, entries=reduced(12, by=2)).entries:
         writer.add_entries([entry])
         if chance.random() < 0.5:
             writer.write_parts()

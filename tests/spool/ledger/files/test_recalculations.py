@@ -78,7 +78,7 @@ def stored_amounts(folder: Path) -> dict[int, Amounts]:
     return found
 
 
-@pytest.mark.parametrize("seed", part(range(examples(60)), every=3))
+@pytest.mark.parametrize("seed", part(range(examples(60)), every=6))
 def test_calls_have_the_newest_price(seed: int, tmp_path: Path) -> None:
     """In any order with late reports, parts and merges, and with sizes and hours that have two prices."""
     log, writer = log_of(seed, entries=6), open_writer(tmp_path)
