@@ -26,7 +26,7 @@ COMMANDS = (
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="only Linux has a device that is always full")
-@pytest.mark.parametrize("words", part([pytest.param(words) for words in COMMANDS], every=5), ids=" ".join)
+@pytest.mark.parametrize("words", part([pytest.param(words) for words in COMMANDS], every=9), ids=" ".join)
 def test_a_full_disk_is_one_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
     An error of standard output is reported with and without a buffer, which may hold the output until the program

@@ -35,7 +35,7 @@ from tests.rounds import reduced
 
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
 INNER = '{"b": [1, 2.5, true, null, "s\\u00e9"], "c": {"d": {}}}, '
-LONG_TEXT = reduced(6 << 20, by=2)
+LONG_TEXT = reduced(6 << 20, by=4)
 SETTINGS = AnswerSettings(at_once=2, max_waiting=2, max_time=30)
 
 

@@ -276,6 +276,7 @@ def test_every_difference_is_explained(estimates: Any, known: tuple[Known, ...],
 
 
 @cache
+@cache
 def quotes_of_discounted_modes() -> list[tuple[str, Quote, Quote]]:
     """
     Return each name in the packaged list with a price of a discounted mode, the quote of the standard mode, and

@@ -28,6 +28,7 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
 from spool.sqlite.partial_reports import SqliteStoredSenders
 from spool.sqlite.spool import SqliteSpool
+from tests.rounds import part, reduced
 from tests.spool.registry.test_shares import calls_made
 
 
@@ -63,11 +64,11 @@ def test_the_garbage_collector_does_not_visit_known_senders() -> None:
     shadows = ReportedCallers(SetClock())
     gc.collect()
     before = len(gc.get_objects())
-    for number in range(500):
+    for number in range(reduced(500, by=2)):
         for model in ("m", "n"):
             shadows.note_call(event(session=f"session-{number}", request_model=model))
     senders = len(shadows)
-    assert senders > 500
+    assert senders > reduced(500, by=2)
     for _ in range(3):  # a tuple is left out after its parts
         gc.collect()
     assert len(gc.get_objects()) - before < senders / 10
@@ -295,7 +296,7 @@ async def test_senders_are_forgotten_by_age() -> None:
     assert 2 == len(shadows)  # the new session and the service remain
 
 
-@pytest.mark.parametrize("keys", [1, 1000])
+@pytest.mark.parametrize("keys", part([1000, 1], every=2))
 def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys: int) -> None:
     """
     The cost of a new conversation, in function calls, is the same with one key and with a thousand keys. It

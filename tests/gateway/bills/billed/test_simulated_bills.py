@@ -240,7 +240,7 @@ async def is_made_again_by_reading_each_day_once(month: BilledMonth, patching: p
 
 async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool = False) -> None:
     """
-    Check single dimensions and each thirtieth pair in one cost type, and each fourth dimension in all (in full runs
+    Check single dimensions and each sixtieth pair in one cost type, and each eighth dimension in all (in full runs
     each in all).
     Closed months are checked by single dimensions, in one type (in full runs in all), with the amounts of their
     invoices.
@@ -252,9 +252,9 @@ async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool 
     dimensions = (*month.ledger.dimensions(), "charge", "basis")
     pairs = [(each, each) for each in dimensions]
     if not closed:
-        pairs += some([*combinations(dimensions, 2)], every=30)
+        pairs += some([*combinations(dimensions, 2)], every=60)
     for index, pair in enumerate(pairs):
-        every = IS_LONG or (pair[0] == pair[1] and not closed and index % 4 == 0)
+        every = IS_LONG or (pair[0] == pair[1] and not closed and index % 8 == 0)
         for name in [*BILLED_TYPES] if every else [[*BILLED_TYPES][index % len(BILLED_TYPES)]]:
             sums: Counter[str | None] = Counter()
             by = tuple(dict.fromkeys(("provider", *pair)))

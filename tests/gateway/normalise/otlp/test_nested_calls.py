@@ -334,7 +334,7 @@ def test_parent_and_child_are_found_across_slices(encoding: str) -> None:
     assert {"merged": 1, "not_ai": len(filler)} == dict(outcome.ignored)
 
 
-DEEP = 20_000
+DEEP = reduced(20_000, by=4)
 
 
 def _chain(number: int) -> dict[str, Any]:
@@ -368,7 +368,7 @@ def test_long_chains_and_wide_families_are_settled_in_one_pass(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("tree", [_chain, _ladder, _fan])
+@pytest.mark.parametrize("tree", part([_chain, _ladder, _fan], every=3))
 def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     tree: Callable[[int], dict[str, Any]], encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,7 @@ def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
     """
     Cleaning a million words needs no more memory than the text. A list of the parts took forty times that.
     """
-    words = reduced(1_000_000, by=2)
+    words = reduced(1_000_000, by=8)
     text, expected = b"[" + b"NaN," * words + b"0]", b"[" + b"null," * words + b"0]"
     tracemalloc.start()
     cleaned = replace_undecodable_json_parts(text)

@@ -70,7 +70,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them(
     """
     seed = random.randrange(2**32) if IS_LONG else 1
     rng = random.Random(seed)
-    whole = some(pairs(), every=4)
+    whole = some(pairs(), every=8)
     tried = [raw for pair in whole for raw in (pair, *changed(pair, rng))]
     expected = [repr(read_by_protobuf(raw)) for raw in tried]
     for cache in (protobuf_decoder._known, protobuf_decoder._heads, protobuf_decoder._seen_keys):
