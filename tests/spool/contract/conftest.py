@@ -3,7 +3,8 @@ Fixtures that run every test of this suite with each storage engine.
 
 Behind a pooler, all tests but the first of each folder are proofs. A test marked `rule` checks code above the
 engines, so it runs once, in memory. If a whole module is marked `rule`, its tests marked `every_engine` still
-run on each engine, because they check rows.
+run on each engine, because they check rows. On PostgreSQL, a test marked `one_engine` is a proof, because at least
+three other tests execute each of its statements there.
 """
 
 from __future__ import annotations
@@ -70,13 +71,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests behind a pooler as proofs, except for the first test of each folder."""
+    """
+    Mark tests of `one_engine` on PostgreSQL as proofs, and tests behind a pooler, except for the first of each folder.
+    """
     folders: set[Path] = set()
     for item in items:
-        if item.path.is_relative_to(HERE) and POOLED in item.name:
-            if item.path.parent in folders:
+        if item.path.is_relative_to(HERE) and POSTGRES in item.name:
+            if item.get_closest_marker("one_engine") or (POOLED in item.name and item.path.parent in folders):
                 item.add_marker(pytest.mark.proof)
-            elif item.get_closest_marker("proof") is None:
+            elif POOLED in item.name and item.get_closest_marker("proof") is None:
                 folders.add(item.path.parent)
 
 

@@ -40,6 +40,7 @@ def span(delivery: Delivery | None) -> tuple[int, int] | None:
     return None if delivery is None else (delivery.first, delivery.last)
 
 
+@pytest.mark.one_engine
 async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
     """
     A route gets its backlog in order, up to max_records at a time. A delivery in flight is not returned again.
@@ -49,6 +50,7 @@ async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
     assert [(1, 10), (11, 20), (21, 25), None] == spans
 
 
+@pytest.mark.one_engine
 async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> None:
     """
     Numbers above the border become due when the border moves, without any other change. Existing deliveries
@@ -129,6 +131,7 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     assert [] == list((await spooled.log.books()).imbalances)
 
 
+@pytest.mark.one_engine
 async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
     """A record that closes while a route is idle does not wait for others."""
     await spooled.deliveries.set_routes([SPEC])
@@ -234,6 +237,7 @@ async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str
     assert 10 == await ambiguous_records(spooled)
 
 
+@pytest.mark.one_engine
 async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
     """
     After a 502, the service behind the gateway may have accepted the request. The delivery keeps its key
@@ -268,6 +272,7 @@ async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
     assert lost.idempotency_key != refused.idempotency_key
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize(("mark", "ambiguous"), [(None, True), ("7 42", False)])
 async def test_what_was_in_hand_at_the_end_is_ambiguous(
     spooled: Spooled, mark: str | None, ambiguous: bool
@@ -341,6 +346,7 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
     assert batch.idempotency_key == probe.idempotency_key
 
 
+@pytest.mark.one_engine
 async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
     """A split deletes the parent and creates both halves without a gap."""
     await begun(spooled, 10)
@@ -364,6 +370,7 @@ async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
     assert [(1, 2), (3, 10)] == [span(await taken(spooled)), span(await taken(spooled))]
 
 
+@pytest.mark.one_engine
 async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
     """Setting aside settles the number, and stores the record with the upstream's message."""
     await begun(spooled, 1)
@@ -426,6 +433,7 @@ async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
     assert {"discarded": 1} == await spooled.terms()
 
 
+@pytest.mark.one_engine
 async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) -> None:
     """A record is proven bad only if another record is accepted after its first rejection, not before."""
     await begun(spooled, 3)
@@ -468,6 +476,7 @@ async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
     assert not (await taken(spooled)).proven
 
 
+@pytest.mark.one_engine
 async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
     """
     While the upstream is down, no delivery is blamed. If the upstream accepts other deliveries, the failing
@@ -537,6 +546,7 @@ async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> No
     assert (1, 1) == span(await spooled.deliveries.take_test_delivery(ROUTE, now=0, max_rejected_records=1))
 
 
+@pytest.mark.one_engine
 async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
     """A route with `start="now"` counts earlier records as before its start."""
     await spooled.add(calls(1, 10))
@@ -568,6 +578,7 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
         await spooled.deliveries.delete_route_and_count_discarded(ROUTE)
 
 
+@pytest.mark.one_engine
 async def test_declaration_makes_cancelled_deliveries_due(spooled: Spooled, clock: MovedClock) -> None:
     """After the next declaration, everything is due that a cancelled route had in flight or waiting."""
     await begun(spooled, 10)
@@ -590,6 +601,7 @@ async def test_mark_of_a_delivery_survives_a_crash(spooled: Spooled) -> None:
     assert "8:42:1000" == (await taken(spooled)).mark
 
 
+@pytest.mark.one_engine
 async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
     """A delivery with an unknown outcome leaves the queue, counts as unknown, and never becomes due."""
     await begun(spooled, 3)
@@ -729,6 +741,7 @@ async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     assert {"delivered": 8} == await spooled.terms()
 
 
+@pytest.mark.one_engine
 async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
     """Each destination has its own progress through the same entries."""
     other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)
@@ -789,6 +802,7 @@ async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled
     assert {"queued": 10} == await spooled.terms()
 
 
+@pytest.mark.one_engine
 async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
     """
     If the storage is unavailable when an answer arrives, the delivery is due again under its key, marked

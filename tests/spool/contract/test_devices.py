@@ -137,6 +137,7 @@ async def test_devices_share_equal_labels(rows: Counted) -> None:
     await again.close()
 
 
+@pytest.mark.one_engine
 async def test_who_waits_together_is_written_together(rows: Counted) -> None:
     """A thousand simultaneous devices need few transactions."""
     table = await DeviceTable.open(rows)

@@ -308,6 +308,7 @@ async def every_text(storage: Storage) -> list[str]:
     return found
 
 
+@pytest.mark.one_engine
 async def test_the_last_admin_stays(storage: Storage) -> None:
     """If an erasure would leave no Admin, nothing is changed."""
     people = use_people(storage)
@@ -409,6 +410,7 @@ async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None
     assert known.hostname.startswith("erased:")
 
 
+@pytest.mark.one_engine
 async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedClock) -> None:
     """
     If an erasure changes the body of a delivery, the delivery gets a new key, because the changed body must not be

@@ -97,6 +97,7 @@ async def test_a_refused_rebuild_is_repeated(
     await assert_finished(first, clock)
 
 
+@pytest.mark.one_engine
 async def test_an_interruption_between_records_and_totals(gateways: Gateways, clock: MovedClock) -> None:
     """
     The second pass fails after the records were renamed, and before the totals were counted again. It is repeated,

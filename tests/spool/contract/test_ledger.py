@@ -312,6 +312,7 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
     assert 4 * STEP + 1 == (await total(ledger)).calls
 
 
+@pytest.mark.one_engine
 async def test_measures(ledgers: Ledgers) -> None:
     """
     Measures are errors, cached calls, tokens by kind, both costs, counted and saved cost, unknown
@@ -350,6 +351,7 @@ async def test_measures(ledgers: Ledgers) -> None:
     assert (0, 1, *[0] * 9, 1) == row.latency
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize(
     "measures",
     [
@@ -376,6 +378,7 @@ async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple
     assert whole.cost == "1"
 
 
+@pytest.mark.one_engine
 async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     """
     Counters without calls count, with cache and reasoning inside their tokens and with their reported cost.
@@ -419,6 +422,7 @@ async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     assert row.reasoning_tokens == 3
 
 
+@pytest.mark.one_engine
 async def test_negative_counter_subtracts_tokens_and_money(ledgers: Ledgers) -> None:
     """A negative counter subtracts tokens and money in its hour to the last digit, also in a rebuild."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -447,6 +451,7 @@ async def test_negative_counter_subtracts_tokens_and_money(ledgers: Ledgers) -> 
         await ledger.catch_up(log)
 
 
+@pytest.mark.one_engine
 async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> None:
     """
     A correction replaces the call's old values in the hour of the call, including meters, also in a rebuild.
@@ -491,6 +496,7 @@ async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, 
     assert 2 == len(rows)
 
 
+@pytest.mark.one_engine
 async def test_call_that_another_record_counts_adds_nothing(ledgers: Ledgers) -> None:
     """
     Calls, failures, money, meters and latency of a call that another record counts leave the hour of the call,
@@ -561,6 +567,7 @@ async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
     assert (await ledger.state()).absurd == 2
 
 
+@pytest.mark.one_engine
 async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
     """
     Beyond the limit, a period's new users, and then its new models, share one row. The totals stay right.
@@ -771,6 +778,7 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     assert await ledger.sum_up_and_delete_hours() == 0
 
 
+@pytest.mark.one_engine
 async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
     """A gateway that was stopped for a month deletes as much per transaction as a running one."""
     clock = FakeClock(BEGIN)
@@ -804,6 +812,7 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
     assert at(BEGIN + 31 * DAY) == (await ledger.state()).hourly_since
 
 
+@pytest.mark.one_engine
 async def test_rebuild(ledgers: Ledgers) -> None:
     """A rebuild counts the hours again for which all records are stored. Other hours stay unchanged."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -832,6 +841,7 @@ async def test_rebuild(ledgers: Ledgers) -> None:
     assert state.reach == 8
 
 
+@pytest.mark.one_engine
 async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
     """
     In a rebuild, hours that stay keep their regions, and their rows without a region from before the upgrade.
@@ -920,6 +930,7 @@ async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> Non
     assert state.missed == 0
 
 
+@pytest.mark.one_engine
 async def test_a_rebuild_of_nothing_is_done(ledgers: Ledgers) -> None:
     """If no counted record is stored any more, a rebuild keeps the sums, and only later gaps are reported."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -945,6 +956,7 @@ class Flat(FakePrices):
         return f"{Decimal(total.input_tokens * 2 + (total.output_tokens or 0) * 4) / 1_000_000:f}"
 
 
+@pytest.mark.one_engine
 async def test_reprice(ledgers: Ledgers) -> None:
     """Estimates and unpriced sums from a day on get new prices. Reported cost is unchanged."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -973,6 +985,7 @@ async def test_reprice(ledgers: Ledgers) -> None:
     assert (await ledger.reprice(log, Flat(), since=at(BEGIN))).rows == 0
 
 
+@pytest.mark.one_engine
 async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers) -> None:
     """
     Meters get new prices with their sums: a sum costs as much as its calls. A sum that is merged into another adds
@@ -1048,6 +1061,7 @@ async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
     assert {None: (2, "0.00048"), "us-east-1": (2, "0.00048"), "eu-west-1": (4, "0.00096")} == rows
 
 
+@pytest.mark.one_engine
 async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
     """A sender with a new region for every call does not fill the disk, and changes no total."""
     log, ledger = FakeLog(), await ledgers.open(max_rows=20)
@@ -1065,6 +1079,7 @@ async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
     assert (await ledger.state()).rows <= 23
 
 
+@pytest.mark.one_engine
 async def test_reprice_leaves_counters_and_their_reversals_unchanged(ledgers: Ledgers) -> None:
     """
     Only calls get new prices. Counters, and records that take counters back, keep their reported cost, and negative
@@ -1089,6 +1104,7 @@ async def test_reprice_leaves_counters_and_their_reversals_unchanged(ledgers: Le
     assert row.input_tokens == 70
 
 
+@pytest.mark.one_engine
 async def test_a_transaction_that_fails_leaves_nothing(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1193,6 +1209,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     await asyncio.gather(watching, return_exceptions=True)
 
 
+@pytest.mark.one_engine
 async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
     """Sums are complete with lone surrogates, null characters, quotes, and tags that are long together."""
     log, ledger = FakeLog(), await ledgers.open(tags=("service", "job"))
@@ -1213,6 +1230,7 @@ async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
     assert 1 == (await total(ledger, include={"user": ["b\0c"]})).calls
 
 
+@pytest.mark.one_engine
 async def test_many_new_dimensions_at_once(ledgers: Ledgers) -> None:
     """A batch mixes known and new dimensions, more than an engine looks up one by one."""
     log, ledger = FakeLog(), await ledgers.open()

@@ -22,6 +22,7 @@ from tests.spool.contract.test_devices import device
 from tests.spool.ledger_log import call
 
 
+@pytest.mark.one_engine
 async def test_it_is_all_there(storage: Storage) -> None:
     """No part of the storage is missing, and the registry is undamaged."""
     assert [] == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
@@ -36,6 +37,7 @@ def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
     assert load_engine(engine).version().startswith(engine)
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("options", [*EVERY_ENGINE, WITHOUT_FILE], indirect=True)
 async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedClock) -> None:
     """Records that the ledger has not counted are never deleted, however old."""
@@ -52,6 +54,7 @@ async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedCloc
     assert 1 == (await storage.ledger.state()).rows
 
 
+@pytest.mark.one_engine
 async def test_closed_storage_refuses_calls(storage: Storage) -> None:
     """Calls after the close are refused, not lost."""
     await storage.close()

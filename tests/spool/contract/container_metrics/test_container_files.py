@@ -203,6 +203,7 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
     assert 7 == files.sums.total_bytes
 
 
+@pytest.mark.one_engine
 async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
     """A sender cannot abandon an uploaded file. A sender that abandoned a file may still upload it later."""
     uploaded = await put(files, "uploaded", b"metrics")
@@ -241,6 +242,7 @@ async def test_replay_is_served_from_stored_bytes(files: ContainerFiles) -> None
     assert await balanced(files)
 
 
+@pytest.mark.one_engine
 async def test_replay_of_a_deleted_file_is_requested_from_its_sender(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
@@ -272,6 +274,7 @@ async def test_replay_of_a_deleted_file_is_requested_from_its_sender(
     assert await balanced(files)
 
 
+@pytest.mark.one_engine
 async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -> None:
     """
     If the upstream asks for a file that Tollhouse does not have, the request is answered with "abandoned". Then the
@@ -317,6 +320,7 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
     assert await balanced(files)
 
 
+@pytest.mark.one_engine
 async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) -> None:
     """
     If Tollhouse computes container usage, a delivered remote-write body stays stored, as delivered files do.
@@ -365,6 +369,7 @@ async def test_file_of_the_largest_size_is_accepted(open_files: Opener) -> None:
     assert 1024 == files.sums.total_bytes
 
 
+@pytest.mark.one_engine
 async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(open_files: Opener) -> None:
     """At the limit, the oldest delivered files are deleted. Waiting files are never deleted."""
     files = (await open_files(max_cluster_bytes=2048)).container_files
@@ -408,6 +413,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     assert await balanced(files)
 
 
+@pytest.mark.one_engine
 async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock) -> None:
     """
     If space runs out, the oldest delivered file of the key with the most bytes is deleted, even if another

@@ -98,6 +98,7 @@ async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock:
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 async def test_ids_over_the_bound_are_forgotten_rightly(open_spool: Opener, clock: MovedClock) -> None:
     """A recount does not name repeats of ids that exceeded `duplicate_ids`."""
     log = (await open_spool(duplicate_ids=16)).log

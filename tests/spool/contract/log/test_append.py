@@ -115,6 +115,7 @@ async def test_topics_count_apart(log: RecordLog) -> None:
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 async def test_a_large_commit_writes_several_entries(log: RecordLog) -> None:
     """Numbers continue across the entries of one commit, and every record is stored."""
     count = 9000

@@ -53,6 +53,7 @@ async def kept(record_log: RecordLog) -> list[str | None]:
     ]
 
 
+@pytest.mark.one_engine
 async def test_key_accepts_only_one_body(log: RecordLog) -> None:
     """
     Sending the same body again adds nothing. Another value, or more or fewer items, are refused and change nothing.
@@ -71,6 +72,7 @@ async def test_key_accepts_only_one_body(log: RecordLog) -> None:
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 async def test_only_one_of_two_simultaneous_bodies_is_stored(log: RecordLog) -> None:
     """
     Two bodies under one key in one commit: one is stored, the other refused. Other requests of the
@@ -100,6 +102,7 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
     assert ["1", "10", "11", "12", "2"] == await kept(log)
 
 
+@pytest.mark.one_engine
 async def test_repeat_under_a_forgotten_key_is_not_stored(log: RecordLog) -> None:
     """
     A request that is sent as a repeat is not checked like a first request. If its key is forgotten, nothing

@@ -112,6 +112,7 @@ async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, 
     await assert_books_balance(spool.log)
 
 
+@pytest.mark.one_engine
 async def test_retention_never_outruns_a_further_reader(open_spool: Opener, clock: MovedClock) -> None:
     """A reader that needs a number keeps it and all higher numbers, whatever their age."""
     spool = await open_spool(retention=100, late_window=0)
@@ -196,6 +197,7 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
     assert (await topic_terms(spool.log))["accepted"] == 1
 
 
+@pytest.mark.one_engine
 async def test_records_without_an_identity_go_too(open_spool: Opener, clock: MovedClock) -> None:
     """Records without identity are deleted after the same time as others, although none of their ids is known."""
     spool = await open_spool(retention=100, late_window=0)

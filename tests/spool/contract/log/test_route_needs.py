@@ -85,6 +85,7 @@ async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
     ]
 
 
+@pytest.mark.one_engine
 async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs) -> None:
     """Open deliveries count and settled ones do not. An orphaned route still needs its queue."""
     await needs.spooled.deliveries.set_routes([REQUIRED, OPTIONAL])

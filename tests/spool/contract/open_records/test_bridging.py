@@ -102,6 +102,7 @@ async def test_three_reports_are_one_call_in_every_order(
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("pause", [0, 11])
 async def test_who_is_between_two_sides_joins_them(
     open_spool: Opener, clock: MovedClock, pause: float

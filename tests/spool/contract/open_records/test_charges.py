@@ -11,6 +11,8 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
 
+pytestmark = pytest.mark.one_engine
+
 EUROS: dict[str, Any] = {"charges": {"EUR": "1.25"}, "cost_source": "reported"}
 DOLLARS: dict[str, Any] = {"cost": "1.5", "cost_source": "reported"}
 

@@ -91,6 +91,7 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
 
 
 # With 0 other calls, the id is among the newest ids. With 12, it has moved into a run.
+@pytest.mark.one_engine
 @pytest.mark.parametrize("others", [0, 12])
 async def test_a_correction_that_cannot_be_read_is_not_made_again(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int
@@ -170,6 +171,7 @@ async def test_a_final_cost_holds(open_spool: Opener, clock: MovedClock) -> None
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedClock) -> None:
     """
     Some late reports change nothing: a report that only adds an owner, a report about a shadow, and a report
@@ -301,6 +303,7 @@ async def _costs(log: Any) -> Any:
     return newest, log.next_number(AI_TELEMETRY) > 1
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("hold", [0, 10])
 async def test_a_late_span_of_an_agent_gives_its_run_to_a_closed_call(
     open_spool: Opener, clock: MovedClock, hold: int

@@ -161,6 +161,7 @@ async def test_a_cost_that_replaced_a_guess_is_replaced_by_no_other_key(
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("wait_s", [0, 11])
 async def test_merged_records_keep_the_cost_of_another_key(
     open_spool: Opener, clock: MovedClock, wait_s: float

@@ -57,6 +57,7 @@ async def close_and_fold(spool: Spool, clock: MovedClock) -> None:
     await spool.log.run_retention()
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("brings", BRINGS)
 async def test_a_late_report_after_retention_is_applied(
     open_spool: Opener, clock: MovedClock, observed: Observed, brings: str

@@ -106,6 +106,7 @@ async def test_added_model_and_tokens_add_their_estimate(open_spool: Opener, clo
     )[0] == record  # fmt: skip
 
 
+@pytest.mark.one_engine
 async def test_a_closed_record_never_changes(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:

@@ -97,6 +97,7 @@ async def owners(log: Any) -> dict[tuple[str, str], int]:
     return {owner: n for owner, n in calls.items() if n}
 
 
+@pytest.mark.one_engine
 async def test_later_of_two_closed_records_is_reversed(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
@@ -150,6 +151,7 @@ async def test_later_of_two_closed_records_is_reversed(
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 async def test_an_open_record_becomes_the_shadow_of_a_closed_one(
     open_spool: Opener, clock: MovedClock
 ) -> None:
@@ -174,6 +176,7 @@ async def test_an_open_record_becomes_the_shadow_of_a_closed_one(
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 async def test_a_chain_of_closed_records_is_one_call(open_spool: Opener, clock: MovedClock) -> None:
     """
     A chain of closed records is one call: records that were joined in pairs are joined again, also through records
@@ -198,6 +201,7 @@ async def test_a_chain_of_closed_records_is_one_call(open_spool: Opener, clock: 
     assert 4 == (await topic_terms(log))["bridged"]
 
 
+@pytest.mark.one_engine
 async def test_a_record_at_its_limit_of_corrections_is_not_joined(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
@@ -244,6 +248,7 @@ async def test_a_record_that_is_too_old_to_be_read_is_not_joined(
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 async def test_a_late_error_is_an_error(open_spool: Opener, clock: MovedClock) -> None:
     """A late report of a failure, or of an answer from a cache, corrects the status of a closed record."""
     log = (await open_spool(hold=HOLD_S)).log
@@ -384,6 +389,7 @@ async def test_gateways_that_share_a_database_count_one_call(
             await assert_books_balance(node.log)
 
 
+@pytest.mark.one_engine
 async def test_a_fold_between_two_reports_changes_nothing(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

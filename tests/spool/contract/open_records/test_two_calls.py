@@ -173,6 +173,7 @@ async def test_a_third_key_joins_no_calls_with_other_counts(
     await assert_books_balance(log)
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("wait_s", [0, 20])
 async def test_a_key_replaces_no_cost_that_another_key_reported(
     open_spool: Opener, clock: MovedClock, wait_s: float

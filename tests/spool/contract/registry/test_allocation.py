@@ -51,6 +51,7 @@ async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> No
     await table.create(NewNamespace(name=id), id=id, max_rows=most, actor=ADA)
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """

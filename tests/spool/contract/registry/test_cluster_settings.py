@@ -43,6 +43,7 @@ def nested(depth: int) -> dict[str, Any]:
     return {"x_n": [] if depth == 2 else nested(depth - 1)} if depth > 1 else {}
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_settings_outlive_the_process(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """A cluster that never reported has settings. They are removed by a deletion."""

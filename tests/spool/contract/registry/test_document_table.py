@@ -101,6 +101,7 @@ class Racks:
         await self.table.delete(id, actor=ADA)
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """After a restart, rows in memory equal the stored rows. They are found by id and by name without case."""

@@ -8,6 +8,8 @@ from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from tests.spool.contract.conftest import RegistryOpener
 
+pytestmark = pytest.mark.one_engine
+
 BODY = {"name": "Grüße", "filter": {"team": ["a", None]}, "at": 1.5}
 
 

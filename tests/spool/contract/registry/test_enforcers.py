@@ -8,6 +8,8 @@ from spool.registry.tables import enforcers
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState
 from tests.spool.contract.conftest import RegistryOpener
 
+pytestmark = pytest.mark.one_engine
+
 
 def reading(at: float, count: int = 2) -> EnforcerReading:
     limits = [

@@ -202,6 +202,7 @@ async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> N
     assert insight == await insights.table.get(insight.id)
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of insights is limited, and so is the number of comments per insight."""

@@ -46,6 +46,7 @@ NOTICE = Notice(
 )
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener) -> None:
     """A notice is stored for each channel, in the order of the channel. All its fields survive a restart."""
@@ -60,6 +61,7 @@ async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener
     assert {WAITING} == {each.state for each in waiting}
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> None:
     """A notice is known if it was added before or twice in one change. Another channel still gets it."""
@@ -129,6 +131,7 @@ def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
         check_notice(replace(NOTICE, **wrong))  # type: ignore[arg-type]
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_result_of_a_notification_is_stored(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """
@@ -265,6 +268,7 @@ async def test_channels_get_opened_insights_once(registry: Registry, clock: Move
     assert 2 == len({notice.id for notice in urgent}) and 1 == len({notice.thread for notice in urgent})
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_an_insight_that_becomes_more_severe_is_sent_again(
     registry: Registry, clock: MovedClock

@@ -16,6 +16,7 @@ ADA = Actor("ada@example.com", "local")
 pytestmark = pytest.mark.rule
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_notes_are_there_after_a_restart_until_they_are_removed(open_registry: RegistryOpener) -> None:
     """Notes survive a restart with their author and time. An empty text removes them."""

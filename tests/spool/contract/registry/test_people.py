@@ -54,6 +54,7 @@ async def test_facts_of_a_person_are_stored(registry: Registry) -> None:
     assert operator.subject == "a1"
 
 
+@pytest.mark.one_engine
 async def test_who_decides_the_role(registry: Registry) -> None:
     """
     Either the list of operators or the provider decides about a role. A new role ends the sessions of
@@ -80,6 +81,7 @@ async def test_existing_name_is_refused_for_a_different_provider_id(registry: Re
     assert operator.disabled
 
 
+@pytest.mark.one_engine
 async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock) -> None:
     """
     Sessions of people from the provider end at the general limit at the latest. Selected sessions end at once, and

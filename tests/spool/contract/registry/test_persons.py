@@ -67,6 +67,7 @@ class ByHand:
         self.people = [own for own in self.people if dropped.isdisjoint(own)]
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_links_in_any_order_are_the_same_after_a_restart(open_registry: RegistryOpener) -> None:
     """Random links, splits and deletions, with restarts in between, against lists that are made by hand."""
@@ -93,6 +94,7 @@ async def test_links_in_any_order_are_the_same_after_a_restart(open_registry: Re
         assert sorted(map(tuple, by_hand.people)) == linked(registry)
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_another_gateway_knows_each_change(open_registry: RegistryOpener) -> None:
     """
@@ -240,6 +242,7 @@ async def actions(registry: Registry, word: str) -> int:
     return len([row for row in await audit_rows(registry) if row.action == word])
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpener) -> None:
     """
@@ -272,6 +275,7 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     assert set() == await conflicts(registry)
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_a_report_never_joins_two_people(open_registry: RegistryOpener) -> None:
     """
@@ -315,6 +319,7 @@ async def test_a_report_never_joins_two_people(open_registry: RegistryOpener) ->
         await registry.persons.decide_conflict(found[0].id, is_accepted=True, max_names=1000, actor=ROOT)
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_the_keys_of_a_sender_are_fixed_at_first_use(open_registry: RegistryOpener) -> None:
     """
@@ -348,6 +353,7 @@ async def test_the_keys_of_a_sender_are_fixed_at_first_use(open_registry: Regist
     assert ["apart"] == [each.state for each in await registry.persons.conflicts()]
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_a_sender_has_only_its_share_of_the_room(open_registry: RegistryOpener) -> None:
     """

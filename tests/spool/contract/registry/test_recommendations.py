@@ -36,6 +36,7 @@ async def only(registry: Registry) -> Recommendation:
     return one
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_what_is_found_is_there_after_a_restart(
     open_registry: RegistryOpener, clock: MovedClock

@@ -26,6 +26,7 @@ async def create(registry: Registry, name: str = "search team") -> tuple[ApiKey,
     return await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
 
 
+@pytest.mark.one_engine
 async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> None:
     """
     Of many simultaneous changes with one name, only one succeeds, because the transaction that stores a name
@@ -50,6 +51,7 @@ async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Re
     assert registry.keys.find_by_secret(secret) is None
 
 
+@pytest.mark.one_engine
 async def test_a_secret_of_another_installation_is_unknown(open_registry: RegistryOpener) -> None:
     """Stored key hashes are useless without the installation's secret."""
     registry = await open_registry()
@@ -71,6 +73,7 @@ async def test_only_a_keyed_hash_is_stored(registry: Registry) -> None:
     assert secret.removeprefix("th_") not in repr(key)
 
 
+@pytest.mark.one_engine
 async def test_no_two_secrets_are_alike(registry: Registry) -> None:
     """Each secret has 256 random bits."""
     secrets = {(await create(registry, f"key {number}"))[1] for number in range(50)}
@@ -138,6 +141,7 @@ async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> N
     assert registry.keys.find_by_secret(secret) is not None
 
 
+@pytest.mark.one_engine
 async def test_every_change_is_audited(registry: Registry, clock: MovedClock) -> None:
     """
     Each change has an audit row with actor, address, time, action, object and changed fields, and no hash.
@@ -160,6 +164,7 @@ async def test_every_change_is_audited(registry: Registry, clock: MovedClock) ->
     assert "digest" not in repr(rows)
 
 
+@pytest.mark.one_engine
 async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
     """
     An operator is added, signs in, is changed (which ends the sessions) and is removed. Each step
@@ -264,6 +269,7 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     assert await registry.operators.find_and_extend_session(second[0]) is None
 
 
+@pytest.mark.one_engine
 async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """
     A key expires at the exact moment, even after a restart. From then on its secret is not found until the

@@ -328,6 +328,7 @@ async def test_hours_of_a_day_are_added(registry: Registry) -> None:
     assert "" == (await registry.statements.import_statement(whole_first, actor=ADA)).id
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_two_gateways_import_at_once(open_registry: RegistryOpener) -> None:
     """Imports of two processes have different numbers, and the newer one counts on all days."""

@@ -48,6 +48,7 @@ def statement(*rows: StatementRow, first: int = 0, days: int = 3, **changes: Any
     return Statement(rows=rows, **{**values, **changes})
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """
@@ -74,6 +75,7 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
     assert ["statement.import"] == [each.action for each in await audit_rows(again)]
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_a_restated_span_is_replaced(registry: Registry) -> None:
     """
@@ -207,6 +209,7 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statemen
     assert [] == await registry.statements.months()
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_amounts_at_the_limit_are_stored(registry: Registry) -> None:
     """Amounts with the maximum number of digits, and the longest texts, are stored."""

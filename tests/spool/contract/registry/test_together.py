@@ -41,6 +41,7 @@ def names(registry: Registry) -> tuple[list[str], list[str]]:
     return views, [budget.view_id for budget in registry.declared_table(BudgetTable).all()]
 
 
+@pytest.mark.one_engine
 async def test_both_tables_are_changed_and_shown(open_registry: RegistryOpener) -> None:
     registry = await open_registry()
     view = await registry.run_on_draft(view_and_budget, lambda _: True)
@@ -50,6 +51,7 @@ async def test_both_tables_are_changed_and_shown(open_registry: RegistryOpener) 
     assert (["Search"], [view.id]) == names(registry)
 
 
+@pytest.mark.one_engine
 async def test_work_may_compute_between_two_statements(registry: Registry) -> None:
     """
     Checking a large set of changes takes seconds. The database does not end the transaction meanwhile, although its
@@ -65,6 +67,7 @@ async def test_work_may_compute_between_two_statements(registry: Registry) -> No
     assert ["Find", "Search"] == sorted(names(registry)[0])
 
 
+@pytest.mark.one_engine
 async def test_an_error_after_the_first_table_undoes_it(registry: Registry) -> None:
     async def half(draft: Registry) -> None:
         await draft.views.create(
@@ -81,6 +84,7 @@ async def test_an_error_after_the_first_table_undoes_it(registry: Registry) -> N
     assert [] == await audit_rows(registry)
 
 
+@pytest.mark.one_engine
 async def test_a_rejected_result_undoes_everything_and_is_returned(registry: Registry) -> None:
     view = await registry.run_on_draft(view_and_budget, lambda _: False)
     assert "Search" == view.name
@@ -88,6 +92,7 @@ async def test_a_rejected_result_undoes_everything_and_is_returned(registry: Reg
     assert [] == await audit_rows(registry)
 
 
+@pytest.mark.one_engine
 async def test_a_draft_follows_its_own_changes(registry: Registry) -> None:
     """
     A draft is checked against the changes of its own transaction: a name that the same transaction used is taken,
@@ -124,6 +129,7 @@ async def test_a_key_that_is_created_together_opens_at_once(registry: Registry) 
     assert registry.keys.is_known_or_ended_secret(secret)
 
 
+@pytest.mark.one_engine
 async def test_a_cancelled_caller_leaves_memory_as_stored(registry: Registry) -> None:
     running = asyncio.create_task(registry.run_on_draft(view_and_budget, lambda _: True))
     await asyncio.sleep(0)
@@ -137,6 +143,7 @@ async def nothing(draft: Registry) -> Any:
     return None
 
 
+@pytest.mark.one_engine
 async def test_a_waiting_method_is_refused(registry: Registry) -> None:
     """
     A coroutine that waits for something within a transaction would hold the transaction, so it ends with an error

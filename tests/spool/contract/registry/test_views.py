@@ -49,6 +49,7 @@ async def change(
     return await registry.views.change(id, changes, known_dimensions=known_names, actor=ADA)
 
 
+@pytest.mark.one_engine
 @pytest.mark.every_engine
 async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every field of a view survives a restart. A view is found by id, and by name without case."""

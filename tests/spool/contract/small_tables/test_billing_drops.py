@@ -185,6 +185,7 @@ async def test_months_and_connections_go(storage: Storage) -> None:
     assert await drops.stored_bytes() == 0
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
 async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, body: bytes) -> None:
     """A stored drop that today's rules cannot read is delivered, but no month shows it."""
@@ -195,6 +196,7 @@ async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, 
     assert len(await storage.log.read(BILLING_DATA, 1, 1)) == 1
 
 
+@pytest.mark.one_engine
 async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
     """Spaces and the order of columns in rows are preserved."""
     raw = b'{ "cost/cost" : "1.10",  "time/usage_start":"2026-11-01T10:00:00+02:00"}'

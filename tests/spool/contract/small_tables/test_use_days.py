@@ -36,6 +36,7 @@ async def losses(table: UseDays) -> Sequence[UseDay]:
     return await table.losses_between("0001-01-01", "9999-12-31")
 
 
+@pytest.mark.one_engine
 async def test_a_day_that_is_stated_again_replaces_the_earlier_statement(table: UseDays) -> None:
     await table.replace_days([use_day(ago(1)), use_day(ago(0), lost=8, lost_calls=2)])
     await table.replace_days([use_day(ago(1), team="ads", lost=1)])

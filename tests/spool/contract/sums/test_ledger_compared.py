@@ -73,6 +73,7 @@ async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
     assert 0 == (await ledger.state()).missed
 
 
+@pytest.mark.one_engine
 async def test_record_missing_from_the_log_is_reported(ledgers: Ledgers) -> None:
     """Retention deletes the oldest whole hours, which are not compared. A damaged record is no difference."""
     log, ledger = three_hours(), await ledgers.open()

@@ -134,6 +134,7 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     assert await ledger.start_of_complete_hours() == 0
 
 
+@pytest.mark.one_engine
 async def test_hour_with_a_damaged_record_stays_and_is_logged_once(
     ledgers: Ledgers, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -143,6 +143,7 @@ async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
         assert (word,) == row.group
 
 
+@pytest.mark.one_engine
 async def test_what_another_ledger_counted_is_known(ledgers: Ledgers) -> None:
     """Marks of changes are stored with the rows, so a second ledger on the same rows sees each change."""
     log, ledger = await filled(ledgers)
@@ -299,6 +300,7 @@ async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers,
     assert counted.times == 3
 
 
+@pytest.mark.one_engine
 async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers, counted: Counted) -> None:
     """
     A result of the running month is remembered until one of its sums changes. Billed costs of the running month
@@ -360,6 +362,7 @@ async def test_usages_are_read_again_after_each_change(
         await ledger.catch_up(log)
 
 
+@pytest.mark.one_engine
 async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
     """
     The limit of remembered results is their total number of rows. The result unused for longest is dropped
