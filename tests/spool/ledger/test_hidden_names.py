@@ -23,7 +23,7 @@ from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import part
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engine_work import work_of
-from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_parent_links import link
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -95,7 +95,7 @@ QUERIES: dict[str, Callable[[SlicedLedger, str, str], Awaitable[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("query", part([*QUERIES], every=2))
+@pytest.mark.parametrize("query", part([*QUERIES], every=4))
 async def test_hidden_unit_needs_as_much_work_as_an_unknown_one(ledger: Ledger, query: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     for unit in UNITS:
@@ -124,6 +124,7 @@ async def test_runs_of_a_hidden_unit_need_as_much_work(ledger: Ledger, unit: str
 
 
 @pytest.mark.parametrize("name", part(["team", "user", "tag:service"], every=3))
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_hidden_team_needs_as_much_work(ledger: Ledger, name: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     hidden = {"team": "ads", "user": "ads-1", "tag:service": "ads-1"}[name]

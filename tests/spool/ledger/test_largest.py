@@ -72,6 +72,7 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
 
 
 @pytest.mark.parametrize("has_charges", part([True, False], every=2))
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_largest_groups_stay_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
     """
     The largest groups stay and all others are one group. The result equals a query that names the largest groups,
@@ -160,6 +161,7 @@ async def test_by_cost_the_small_groups_are_not_read(
     assert {(("user",), frozenset({(None,), ("u7",), ("u8",)})), ((), None)} == read
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_a_long_list_is_read_at_once(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     If many of the groups are requested, and only the measure by which they are sorted, one query reads all groups.
@@ -208,6 +210,7 @@ async def test_digits_that_an_engine_leaves_out_decide(ledgers: Ledgers) -> None
     }
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_others_that_come_to_nothing_have_no_row(ledgers: Ledgers) -> None:
     """
     The merged group of all others has no row on a day on which it has no calls, even if another user's call of that

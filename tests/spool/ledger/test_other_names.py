@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from spool.ledger.dimensions import DIMENSIONS, TOTAL
 from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import OTHER, TAGS, WorkLimits
 from spool.record import CALL_UNIT, NS, Record, UsageMetric
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
-from tests.spool.ledger.engines import Ledgers
+from tests.rounds import part
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_work import EVER
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -37,6 +40,7 @@ def records_named_other() -> list[Record]:
     return [call(**fields, **model, session=OTHER, run=OTHER), metric]
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_no_text_of_a_sender_is_the_name_of_all_others(ledgers: Ledgers) -> None:
     """
     If a sender states the text `(other)` as a name, such a call has no value, in each dimension, tag and unit. It

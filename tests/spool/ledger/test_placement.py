@@ -18,7 +18,7 @@ from spool.ledger.sums import DAY_S, HOUR_S, OTHER, WIDTH, Dimensions, HourlySum
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference
 from tests.rounds import part
-from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, call
 
 MAX_ROWS = 20
@@ -168,6 +168,7 @@ class Counters:
 
 @pytest.mark.parametrize("variety", part([2, 40], every=2))
 @pytest.mark.parametrize("seed", part(range(4), every=4))
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_sums_follow_the_plain_rule(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch, variety: int, seed: int
 ) -> None:

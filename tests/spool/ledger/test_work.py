@@ -441,6 +441,7 @@ async def test_what_expires_stays_in_the_total(ledgers: Ledgers) -> None:
     assert (await asked(ledger, "session"))[(OTHER,)][0] == 2
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
     """
     Notes about unlisted sessions do not pile up: a session without calls for its retention and 93 days is forgotten. If
@@ -498,6 +499,7 @@ async def test_a_forgotten_unit_returns_with_all_its_sets(ledgers: Ledgers) -> N
     assert await calls_by_session(ledger, -1, 630) == {as_shown("session", "back"): 2, OTHER: 1, None: 4}
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_a_call_of_40_days_ago_changes_only_its_own_units(ledgers: Ledgers) -> None:
     """
     A call of 40 days ago is added to its session, its run, the runs above, its pull request and its month, and to
@@ -560,6 +562,7 @@ async def test_a_call_of_40_days_ago_changes_only_its_own_units(ledgers: Ledgers
     )
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_a_late_call_of_an_unlisted_session_stays_unlisted(ledgers: Ledgers) -> None:
     """A session that was unlisted before a late call arrives is not listed again with this call alone."""
     clock, log = FakeClock(BEGIN), FakeLog()

@@ -229,6 +229,7 @@ async def test_aggregated_costs_follow_links(ledgers: Ledgers) -> None:
         }
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_new_prices_reach_linked_calls(ledgers: Ledgers) -> None:
     """After prices changed, a pull request has the new costs of its linked calls, in hours and days."""
     chance, clock, log = random.Random(7), FakeClock(BEGIN + 4 * DAY), FakeLog()
