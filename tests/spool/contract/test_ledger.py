@@ -42,7 +42,9 @@ from tests.waiting import limited, until
 
 DAY = 24 * HOUR
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples: 100 behind a pooler, where all tests run
+EXAMPLES = (
+    100 if BEHIND_POOLER else examples(80)
+)  # number of examples: 100 behind a pooler, where all tests run
 
 
 def at(seconds: float) -> datetime:

@@ -22,7 +22,7 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger import SqliteLedgerRows, open_ledger
-from tests.rounds import part
+from tests.rounds import examples, part
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -235,7 +235,9 @@ LARGE = st.sampled_from(("0", "1000000000", "7000000000.000000000000000000000000
 
 
 @pytest.mark.parametrize("engine", part(ENGINES, every=2))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     costs=st.lists(st.tuples(CENTS, LARGE, st.sampled_from(("ok", "cached"))), min_size=4, max_size=12),
     top=st.integers(0, 4),

@@ -14,13 +14,14 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.log.retention import HEARD_ROW_BYTES, remove_old_counter_series
 from spool.postgres.migrations import migrate_schema
 from spool.postgres.partial_reports import PostgresStoredSenders
+from tests.rounds import reduced
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres.logs import LogOpener, clock, open_log
 
 __all__ = ["clock", "open_log"]
 
 # number of all rows, and the maximum that one statement may delete, which is more than a block has
-ROWS, MOST = 20_000, 400
+ROWS, MOST = reduced(20_000, by=4), 400
 FILL_HEARD = """
     INSERT INTO {schema}.heard (shard, reporter, at)
     SELECT 0, decode(md5(n::text), 'hex'), n FROM generate_series(1, %s) AS n ORDER BY md5(n::text)"""

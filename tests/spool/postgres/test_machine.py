@@ -14,6 +14,7 @@ from spool.postgres.migrations import migrate_schema
 from spool.postgres.storage import PostgresSpool, open_spool
 from spool.settings import LOCAL
 from tests.moved_clock import MovedClock
+from tests.rounds import reduced
 from tests.spool.contract.examples import NOON
 from tests.spool.contract.test_machine import SETTINGS, Engines
 from tests.spool.postgres_cluster import Schema, Schemas
@@ -81,6 +82,9 @@ def test_two_gateways_do_what_one_does(schemas: Schemas) -> None:
     run_state_machine_as_test(
         Nodes,
         settings=settings(
-            max_examples=3, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=reduced(4, by=2),
+            stateful_step_count=20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

@@ -65,7 +65,7 @@ async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[
 
 async def test_senders_of_calls_are_copied(places: Places, receipt: str) -> None:
     """A counter that arrives in the copy is recognized as a repeat of calls from before it."""
-    for source, target in pairwise(["files", "postgres", "other files"]):
+    for source, target in some([*pairwise(["files", "postgres", "other files"])], every=2):
         await places.copy(source, target)
         storage = await places.open(target)
         found = await storage.heard.find_senders_of_callers([CALLER])
@@ -91,7 +91,8 @@ async def test_a_series_that_was_forgotten_for_want_of_room_does_not_count_whole
         places.clock.move(10)
     await storage.log.run_retention()
     await storage.close()
-    for name, (source, target) in zip(names, pairwise(["files", "postgres", "other files"]), strict=False):
+    ways = some([*pairwise(["files", "postgres", "other files"])], every=2)
+    for name, (source, target) in zip(names, ways, strict=False):
         await places.copy(source, target)
         storage = await places.open(target)
         before = storage.log.next_number(AI_TELEMETRY)

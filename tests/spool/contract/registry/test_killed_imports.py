@@ -18,7 +18,7 @@ from spool.registry.registry import Registry
 from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.registry import SqliteRegistry
 from tests.moved_clock import MovedClock
-from tests.rounds import part
+from tests.rounds import part, reduced
 from tests.spool.contract.registry.test_statement_imports import answers, random_statement
 from tests.spool.contract.registry.test_statements import ADA
 
@@ -31,7 +31,7 @@ def test_an_import_is_stored_whole_or_not_at_all(seed: int, tmp_path: Path) -> N
     """
     directory, wanted = tmp_path / "killed", tmp_path / "wanted"
     chance = random.Random(seed)
-    steps = [chance.choice(("import", "import", "undo")) for _ in range(3)]
+    steps = [chance.choice(("import", "import", "undo")) for _ in range(reduced(3, by=3))]
     known = {}
     for place in (wanted, directory):
         place.mkdir()
