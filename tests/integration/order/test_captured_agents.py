@@ -37,7 +37,7 @@ from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog
 
-ORDERS = 40 if IS_LONG else 2
+ORDERS = 40 if IS_LONG else 1
 EVER: Any = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime(2030, 1, 1, tzinfo=UTC)}
 LATE = HOLD_S + 1.0
 CLAUDE_BEHIND_LITELLM = "claude_code_litellm"

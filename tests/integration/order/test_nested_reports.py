@@ -28,7 +28,7 @@ from tests.integration.order.running import (
     told_on_disk,
 )
 from tests.integration.order.test_request_ids import REQUEST, USED, assistant, orders
-from tests.rounds import part
+from tests.rounds import part, some
 from tests.spool.contract.examples import NOON
 
 FRAMEWORK, SDK = "agents", "com.anthropic.sdk.typescript"
@@ -73,8 +73,11 @@ def counted(rows: Iterable[Row]) -> list[Row]:
 
 
 def ways(reports: Sequence[Report]) -> Iterable[list[Request]]:
-    """Return the reports in every order, in one request, and in requests of their own."""
-    for order in permutations(reports):
+    """
+    Return the reports in every order, in one request, and in requests of their own. Outside proofs, only every fifth
+    order of four reports.
+    """
+    for order in some([*permutations(reports)], every=1 if len(reports) < 4 else 5):
         yield [request(*order)]
         yield [request(one) for one in order]
 

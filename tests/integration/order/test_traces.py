@@ -116,7 +116,7 @@ def calls_of(rows: list[Row]) -> list[tuple[int, int]]:
 
 
 @seed(SEED)
-@settings(max_examples=ORDERS * 10, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=ORDERS * 6, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(data=st.data(), traces_http=st.booleans(), wraps=st.booleans())
 def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool, wraps: bool) -> None:
     """The number of calls equals the attempts that the gateway reports, whichever spans arrive first."""

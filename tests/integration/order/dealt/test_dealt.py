@@ -29,7 +29,7 @@ from tests.rounds import IS_LONG, part
 from tests.spool.contract.disk import killed
 
 # Number of plans per engine. Each plan has a new log.
-PLANS = {"in memory": 15, "on disk": 4, "on PostgreSQL": 1}
+PLANS = {"in memory": 8, "on disk": 4, "on PostgreSQL": 1}
 if IS_LONG:
     PLANS = {"in memory": 5000, "on disk": 300, "on PostgreSQL": 100}
 
