@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# Half of all nodes. They have neither texts nor statements in them.
+WITHOUT_TEXT = (ast.Name, ast.expr_context, ast.operator, ast.cmpop)
+
+
 class Contents(NamedTuple):
     """
     The parts of a source file that architecture tests check. `members` are the names imported from modules.
@@ -38,19 +43,23 @@ def contents(path: Path) -> Contents:
         node, is_inner = waiting.pop()
         if isinstance(node, ast.stmt):
             statements.append(node)
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                texts.append(node.value)
+                if is_inner:
+                    inner_texts.append(node.value)
+        elif isinstance(node, ast.Import):
             modules.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             modules.append(node.module)
             members.extend(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts.append(node.value)
-            if is_inner:
-                inner_texts.append(node.value)
-        elif not isinstance(node, ast.Name | ast.Constant):
-            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            for each in ast.iter_child_nodes(node):
-                waiting.append((each, is_inner or (is_function and isinstance(each, ast.stmt))))
+        else:
+            is_function = isinstance(node, FUNCTIONS)
+            for field in node._fields:
+                value = getattr(node, field)
+                for each in value if isinstance(value, list) else (value,):
+                    if isinstance(each, ast.AST) and not isinstance(each, WITHOUT_TEXT):
+                        waiting.append((each, is_inner or (is_function and isinstance(each, ast.stmt))))
     idle = [
         node for node in statements if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     ]
