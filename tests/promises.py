@@ -59,9 +59,13 @@ def promise_of(row: str) -> str:
     return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", row.split("|")[1]).strip()
 
 
-@cache
 def proofs(root: Path = ROOT) -> list[Proof]:
     """Return the tests that the sources mark with `proves`, in the order of their files."""
+    return _proofs(root)
+
+
+@cache
+def _proofs(root: Path) -> list[Proof]:
     found: list[Proof] = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text()
@@ -74,7 +78,8 @@ def _proofs_of_module(module: ast.Module, path: str) -> Iterator[Proof]:
     is_long = any(
         _is_proof(node.value) for node in module.body if isinstance(node, ast.Assign) and _assigns_marks(node)
     )
-    for node in ast.walk(module):
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    for node in (*module.body, *(each for one in classes for each in one.body)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             is_marked_long = is_long or any(_is_proof(each) for each in node.decorator_list)
             for decorator in node.decorator_list:

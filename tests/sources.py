@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Half of all nodes. They have neither texts nor statements in them.
 WITHOUT_TEXT = (ast.Name, ast.expr_context, ast.operator, ast.cmpop)
