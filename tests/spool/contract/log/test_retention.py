@@ -11,7 +11,7 @@ from spool.errors import NotThere, SpoolFull
 from spool.identity import RecordIdentity
 from spool.record import AI_TELEMETRY, Inference
 from tests.moved_clock import MovedClock
-from tests.rounds import part
+from tests.rounds import part, reduced
 from tests.spool.contract.conftest import EVERY_ENGINE, Opener, Spool
 from tests.spool.contract.examples import (
     NOON,
@@ -22,6 +22,8 @@ from tests.spool.contract.examples import (
     everything,
     topic_terms,
 )
+
+SIZE, CALLS = reduced(2 << 20, by=2), reduced(900, by=2)  # more calls than fit, each of about four kilobytes
 
 
 def wide(number: int) -> tuple[Inference, RecordIdentity]:
@@ -135,7 +137,7 @@ async def test_full_spool_refuses_records_until_deliveries_free_space(
     A full spool keeps undelivered records and refuses new ones with a retry time. Deliveries free space
     before the retention ends.
     """
-    spool = await open_spool(max_bytes=2 << 20)
+    spool = await open_spool(max_bytes=SIZE)
     await spool.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     refused = await fill(spool)
     assert not (await spool.log.stats()).writable
@@ -155,29 +157,29 @@ async def test_full_spool_refuses_records_until_deliveries_free_space(
 @pytest.mark.parametrize("open_spool", part(EVERY_ENGINE, every=3), indirect=True)
 async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: MovedClock) -> None:
     """A route with `required = false` never fills the spool. Its oldest records are skipped and counted."""
-    spool = await open_spool(max_bytes=2 << 20)
+    spool = await open_spool(max_bytes=SIZE)
     await spool.deliveries.set_routes(
         [RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)]
     )
 
-    for number in range(0, 900, 10):
+    for number in range(0, CALLS, 10):
         await add(spool.log, *map(wide, range(number, number + 10)))
         clock.move(1)
 
     terms = (await spool.log.books()).routes["archive/ai-telemetry"]
     assert terms["skipped"] > 0
-    assert 900 == terms["skipped"] + terms["queued"]
+    assert CALLS == terms["skipped"] + terms["queued"]
     await assert_books_balance(spool.log)
 
 
 async def test_without_a_route_the_oldest_make_room(open_spool: Opener, clock: MovedClock) -> None:
     """Entries that no route needs are deleted before new ones are refused, and count as expired."""
-    spool = await open_spool(max_bytes=2 << 20)
-    for number in range(0, 900, 10):
+    spool = await open_spool(max_bytes=SIZE)
+    for number in range(0, CALLS, 10):
         await add(spool.log, *map(wide, range(number, number + 10)))
         clock.move(1)
     terms = await topic_terms(spool.log)
-    assert 900 == terms["kept"] + terms["expired"]
+    assert CALLS == terms["kept"] + terms["expired"]
     assert terms["expired"] > 0
     await assert_books_balance(spool.log)
 
