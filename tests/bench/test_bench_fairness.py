@@ -11,9 +11,8 @@ import pytest
 from tests.bench.fairness.__main__ import table
 from tests.bench.fairness.abusers import BY_NAME
 from tests.bench.fairness.rounds import measure, stand
-from tests.rounds import part
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.proof]
 
 # The victim must retain this share of its rate in the best of several tries on a busy machine. Without fair
 # turns it retained less than a tenth.
@@ -22,7 +21,7 @@ TRIES = 4
 
 
 @pytest.mark.proves("one key floods")
-@pytest.mark.parametrize("name", part(["protobuf-32", "mcp-tools-list", "chunks-8"], every=3))
+@pytest.mark.parametrize("name", ["protobuf-32", "mcp-tools-list", "chunks-8"])
 def test_key_retains_part_of_its_rate_during_a_flood(name: str, tmp_path: Path) -> None:
     kept: list[float] = []
     with stand(tmp_path) as running:

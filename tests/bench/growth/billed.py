@@ -133,12 +133,12 @@ def filled(data: Path, fleet: Fleet, calls: int) -> int:
     return asyncio.run(write())
 
 
-def divided(data: Path, fleet: Fleet, calls: int) -> Divided:
+def divided(data: Path, fleet: Fleet, calls: int, rounds: int) -> Divided:
     """Divide the month's bills in this process."""
-    return asyncio.run(_divided(data, fleet, calls))
+    return asyncio.run(_divided(data, fleet, calls, rounds))
 
 
-async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
+async def _divided(data: Path, fleet: Fleet, calls: int, rounds: int) -> Divided:
     clock, bills, prices = FakeClock(END + 3 * DAY_S), Bills(fleet, calls), book()
     ledger = await open_ledger(data, clock=clock)
     sources = StatementSources(ledger=ledger, log=FakeLog(), prices=lambda: prices, statements=bills)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
     peak = peak_mib(os.getpid())
     off = [each async for each in _off(ledger, bills.invoice)]
     sums = len(await ledger.costs(_question(("team", "user", "model", "charge"), per="daily")))
-    took_of = [await _asked(ledger, by) for by in COUNTED_GROUPS]
+    took_of = [await _asked(ledger, by, rounds) for by in COUNTED_GROUPS]
     ratio = sum(billed for _, billed in took_of) / sum(counted for counted, _ in took_of)
     worst = max(billed / counted for counted, billed in took_of)
     await ledger.close()
@@ -163,12 +163,12 @@ async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
     )
 
 
-async def _asked(ledger: Ledger, dimensions: Sequence[str]) -> tuple[float, float]:
+async def _asked(ledger: Ledger, dimensions: Sequence[str], rounds: int) -> tuple[float, float]:
     """
     Return the processor time of a query of counted money and of billed money, without cached results, in turns.
     """
     took: dict[int, list[float]] = {0: [], 1: []}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for arranged, times in took.items():
             query = replace(_question(dimensions), arranged=arranged)
             begun = time.process_time()
@@ -192,7 +192,9 @@ def _question(dimensions: Sequence[str], per: str = "total") -> CostQuery:
     return CostQuery(since=since, until=until, granularity=per, group_by=dimensions, arranged=1)
 
 
-def measured(fleet: Fleet, all_calls: Sequence[int]) -> Iterator[tuple[int, int, Divided]]:
+def measured(
+    fleet: Fleet, all_calls: Sequence[int], rounds: int = ROUNDS
+) -> Iterator[tuple[int, int, Divided]]:
     """Yield for each number of calls the number of totals, and the cost of dividing in a new process."""
     for calls in all_calls:
         with tempfile.TemporaryDirectory() as place:
@@ -200,7 +202,7 @@ def measured(fleet: Fleet, all_calls: Sequence[int]) -> Iterator[tuple[int, int,
             data.mkdir(mode=0o700)
             sums = filled(data, fleet, calls)
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-                yield calls, sums, process.submit(divided, data, fleet, calls).result()
+                yield calls, sums, process.submit(divided, data, fleet, calls, rounds).result()
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
