@@ -44,7 +44,7 @@ from tests.answers.rows_on_loop import watch_rows
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.rounds import IS_LONG
 
-MAX_ROWS, MAX_SUMMED_ROWS, USERS = (500, 6000, 400) if IS_LONG else (100, 1200, 80)
+MAX_ROWS, MAX_SUMMED_ROWS, USERS = (500, 6000, 400) if IS_LONG else (50, 600, 40)
 ANSWERS = AnswerSettings(max_rows=MAX_ROWS, max_summed_rows=MAX_SUMMED_ROWS)
 HOURS = 30
 # limit for the largest answers under the settings of proofs, which are pages of 6,000 rows and their CSV

@@ -128,15 +128,18 @@ async def test_the_csv_of_every_list_has_all_rows(world: World, monkeypatch: pyt
 
 
 async def test_a_wrong_query_of_a_list_is_refused(world: World) -> None:
-    """If a query of a list is wrong, the error message names the parameter, and the values that are allowed."""
-    for operation in LISTS:
+    """
+    If a query of a list is wrong, the error message names the parameter, and the values that are allowed. Each list
+    has a third of the wrong queries, and in proofs all of them.
+    """
+    for number, operation in enumerate(LISTS):
         listed = operation.row.lists
         assert listed is not None
         wrong = {
             "limit=0": "limit", f"limit={listed.max_limit + 1}": "limit", "limit=x": "limit", "limit=1&limit=1": "once",
             "sort_key=unheard": ", ".join(listed.sorts), "sort_order=up": "asc, desc", "cursor=forged": "cursor",
         }  # fmt: skip
-        for query, said in wrong.items():
+        for query, said in [*wrong.items()] if IS_LONG else [*wrong.items()][number % 3 :: 3]:
             start = "&".join(f"{name}=x" for name in operation.row.required)
             answer = await world.send(operation, f"{world.path(operation)}?{query}&{start}".rstrip("&"))
             is_there = NOTHING not in world.path(operation)

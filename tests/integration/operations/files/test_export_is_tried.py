@@ -77,7 +77,7 @@ async def applied(to: Api, files: dict[str, str]) -> Any:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(2, 100))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 100))]
 )
 async def test_the_dry_apply_says_what_an_empty_installation_says(tmp_path: Path, seed: int) -> None:
     """The problems are those of a dry apply to a real installation without objects, and nothing is changed."""
@@ -105,6 +105,7 @@ async def test_the_dry_apply_says_what_an_empty_installation_says(tmp_path: Path
             assert files == await other.files()
 
 
+@pytest.mark.proof
 async def test_an_export_of_postgresql_is_tried(tmp_path: Path, new_schema: Callable[[], Schema]) -> None:
     schema = new_schema()
     async with api(tmp_path, shared_config(schema.dsn, schema.name, tmp_path)) as one:

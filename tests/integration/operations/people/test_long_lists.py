@@ -16,6 +16,7 @@ from spool.registry.viewings import Viewing
 from spool.statements import day_text
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
+from tests.rounds import as_proof
 
 
 @pytest_asyncio.fixture
@@ -28,7 +29,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         yield server
 
 
-@pytest.mark.parametrize("count", [0, 10, 25_000])
+@pytest.mark.parametrize("count", [0, 10, as_proof(25_000)])
 async def test_a_csv_has_as_many_rows_as_the_list_counts(server: OperatorServer, count: int) -> None:
     """A CSV of 10 rows, of 25,000 and of none has each row once, whatever one page holds."""
     now = server.clock.now()
