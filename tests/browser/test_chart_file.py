@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console, day_text
+from tests.rounds import part
 
 SVG = "{http://www.w3.org/2000/svg}"
 OF_A_BAR = re.compile(r"(.+), (.+): (.+)")
@@ -67,7 +68,7 @@ def amount(text: str) -> float:
     return float(text.strip("<$").replace(",", ""))
 
 
-@pytest.mark.parametrize("theme", ("light", "dark"))
+@pytest.mark.parametrize("theme", part(("light", "dark"), every=2))
 def test_a_file_has_the_figures_of_the_table(month: Tollhouse, open_console: OpenConsole, theme: str) -> None:
     """
     In the saved chart, each bar states the amount of its table cell and is as high as this amount. Title, days,
@@ -104,8 +105,8 @@ def test_a_file_has_the_figures_of_the_table(month: Tollhouse, open_console: Ope
     assert heading == said[0] == root.findtext(f"{SVG}title")
     first, last = (rows[place][0].split()[0] for place in (-1, 0))
     assert said[1].startswith(f"{first} to {last} (UTC). Total: $")
-    for part in (".axis span", ".days text"):
-        assert set(page.locator(part).all_text_contents()) <= set(said), part
+    for labels in (".axis span", ".days text"):
+        assert set(page.locator(labels).all_text_contents()) <= set(said), labels
     for name in (*names, "earlier period"):
         assert name in "\n".join(said), name
     fills = {bar.attrib["fill"] for bar in titles(root, "rect").values()}

@@ -40,6 +40,7 @@ def shown(console: Console) -> Iterator[tuple[str, str]]:
             yield name, series[1]
 
 
+@pytest.mark.proof
 def test_a_name_has_one_colour(month: Tollhouse, open_console: OpenConsole) -> None:
     """
     On Overview and Costs, in any order of visits, time range, filter, measure and theme, and for another

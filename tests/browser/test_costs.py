@@ -293,6 +293,7 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     console.has_address("parts=1")
 
 
+@pytest.mark.proof
 def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     """
     One choice from a list shows last week, and one click opens the bar of a day. The page then compares the day
@@ -586,6 +587,7 @@ def test_another_question_has_other_groups_to_point_at(console: Console) -> None
     expect(page.locator("figure svg[role=img]")).to_have_count(1)
 
 
+@pytest.mark.proof
 def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> None:
     """
     The forecast on the page equals the operator API's. The bars of the previous period add up to its figure in the
@@ -679,6 +681,7 @@ def test_amounts_without_a_rate_are_shown_in_their_currency(
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Insights")
 
 
+@pytest.mark.proof
 def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     """
     Billed costs have no other measure and only the dimensions of bill rows. The address contains the choice.

@@ -74,6 +74,7 @@ def test_paused_route_is_retried_from_its_details(
     assert "route.try" in console.actions()
 
 
+@pytest.mark.proof
 def test_an_orphaned_route_is_dropped_by_its_exact_name(
     troubled: Tollhouse, open_console: OpenConsole
 ) -> None:
@@ -265,6 +266,7 @@ def loaded(directory: Path, text: str) -> Config:
     return load_config(directory / "tollhouse.toml", env={})
 
 
+@pytest.mark.proof
 def test_a_viewer_is_offered_no_action(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """On Delivery, a viewer sees the same rows, without buttons that the server would refuse."""
     console = open_console(troubled, role="viewer")

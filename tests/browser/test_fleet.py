@@ -17,6 +17,7 @@ from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, WIDE
 from tests.gateway.normalise.otlp.payloads import attribute
+from tests.rounds import part
 from tests.waiting import wait_until
 
 SCOPES = ("ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device")
@@ -125,7 +126,7 @@ def send_call(house: Tollhouse, key: str, device: str, cost: float) -> None:
         assert answer.status == 200
 
 
-@pytest.mark.parametrize(("lost", "calls", "is_on_costs"), [(10, 3, True), (1, 1, False)])
+@pytest.mark.parametrize(("lost", "calls", "is_on_costs"), part([(10, 3, True), (1, 1, False)], every=2))
 def test_lost_calls_and_their_cost_are_shown_apart_from_the_total(
     house: Tollhouse, open_console: OpenConsole, *, lost: int, calls: int, is_on_costs: bool
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
     assert {"key.edit", "key.disable", "key.enable", "key.rotate"} <= console.actions()
 
 
+@pytest.mark.proof
 def test_a_key_expires(house: Tollhouse, open_console: OpenConsole) -> None:
     """Editing a key sets its expiry, the list shows it, and other edits do not change it. It can be removed."""
     console = open_console(house)

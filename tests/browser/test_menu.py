@@ -124,6 +124,7 @@ def test_space_follows_a_link(console: Console) -> None:
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Calls")
 
 
+@pytest.mark.proof
 def test_targets_on_a_phone(console: Console) -> None:
     """The button of a row's menu and each item are at least 40 px high, and the button is as wide."""
     console.resize(NARROW)

@@ -55,7 +55,7 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
     and headings are in order. A screenshot is taken of each wide page.
 
     Colours depend only on the theme and the layout only on the width, so two looks cover both. A short run has one of
-    them for each page, and the other one with its row open.
+    them for each page, and the other one with a row open on every second page.
     """
     console = open_console(month, viewport=WIDE, color_scheme="dark")
     console.listen()
@@ -71,7 +71,7 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
         look(console, name, layouts=layouts_of(number), is_framed=is_new)
         wrong[name] = badly_laid_out(console, widths_of(number))
         first = console.page.locator("main tbody a").first
-        if first.count():
+        if (IS_LONG or number % 2) and first.count():
             first.click()
             console.settle()
             look(console, f"{name}-open", layouts=layouts_of(number + 1))

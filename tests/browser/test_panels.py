@@ -80,6 +80,7 @@ def test_click_outside_the_list_closes_the_panel(console: Console) -> None:
     expect(panel(console)).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_price_lines_show_the_amount_on_a_phone(month: Tollhouse, open_console: OpenConsole) -> None:
     console = open_console(month, viewport=NARROW)
     console.open("/calls?sort=cost&order=desc")

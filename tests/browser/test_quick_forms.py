@@ -52,7 +52,7 @@ def viewed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Ite
     tollhouse.stop()
 
 
-@pytest.mark.parametrize("page", part(list(FORMS), every=3))
+@pytest.mark.parametrize("page", part(list(FORMS), every=6))
 def test_a_form_has_its_choices_from_the_start(
     page: str, viewed: Tollhouse, open_console: OpenConsole
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.console import Console
+from tests.rounds import part
 
 QUESTIONS = (
     ("failed key", "Costs", "by=sender"),
@@ -14,7 +15,7 @@ QUESTIONS = (
 )
 
 
-@pytest.mark.parametrize("text, heading, address", QUESTIONS)
+@pytest.mark.parametrize("text, heading, address", part(QUESTIONS, every=3))
 def test_a_question_leads_to_its_answer(console: Console, text: str, heading: str, address: str) -> None:
     """A few words of a question are enough for the search, in any order, and take no click."""
     console.open("/")

@@ -112,6 +112,7 @@ CHOOSE_AS_IT_CLOSES = """view => {
 }"""
 
 
+@pytest.mark.proof
 def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     For a budget with owners, every owner is listed with its own share. In another view the budget is hidden,
@@ -221,6 +222,7 @@ def money(text: str) -> str:
     return f"${float(text):,.{places}f}"
 
 
+@pytest.mark.proof
 def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     The page Budgets states that no channel exists, before and after a budget is created. It shows the budget's

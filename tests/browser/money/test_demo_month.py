@@ -96,6 +96,7 @@ def test_demo_month_is_not_offered_once_real_records_exist(
     assert 409 == refused(console, "POST", "/demo")
 
 
+@pytest.mark.proof
 def test_who_may_not_change_the_installation_is_not_offered_one(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
@@ -107,6 +108,7 @@ def test_who_may_not_change_the_installation_is_not_offered_one(
     assert 403 == refused(console, "POST", "/demo")
 
 
+@pytest.mark.proof
 def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     While a demo month loads, the page says so. After a failure it shows the server's message and the button.

@@ -102,6 +102,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
     assert 3 == len(receiver.bodies)
 
 
+@pytest.mark.proof
 def test_a_paused_channel_is_named_where_it_is_chosen(
     telling: Tollhouse, receiver: Receiver, open_console: OpenConsole
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from spool.processing import PRICED_TIERS
@@ -68,6 +69,7 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
         tollhouse.stop()
 
 
+@pytest.mark.proof
 def test_a_viewer_sees_prices_and_sets_none(tmp_path: Path, open_console: OpenConsole) -> None:
     """
     Without the right to change billing, the list of models without a price has no buttons, and the link of a model

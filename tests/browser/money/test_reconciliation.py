@@ -497,6 +497,7 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
         assert [] == console.audit()
 
 
+@pytest.mark.proof
 def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
     The links of a model, a day and a cause list exactly the counted calls. The link of the cause `region` lists the

@@ -60,6 +60,7 @@ def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: Op
     expect(dialog).to_contain_text("report.view")
 
 
+@pytest.mark.proof
 def test_reports_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
     """A viewer can read a scheduled report, but has no button. A failed request is shown with a button to retry."""
     telling.run(

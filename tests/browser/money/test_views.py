@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -81,6 +82,7 @@ def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
     assert {"view.create", "view.change", "view.delete"} <= console.actions()
 
 
+@pytest.mark.proof
 def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     When a view is chosen, the address contains it, menu links and shortcuts include it, and requests for

@@ -138,6 +138,7 @@ def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: 
     expect(section).to_contain_text("team!=search")
 
 
+@pytest.mark.proof
 def test_a_phone_shows_whole_names_of_permission_sets(console: Console) -> None:
     console.resize(NARROW)
     console.open("/roles?tab=sets")
