@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,13 @@ from spool.settings import SpoolSettings
 from spool.sqlite.spool import open_spool
 from tests.gateway.http import raw
 from tests.integration.payloads import JSON, traces
-from tests.processes.copied import copying_command
-from tests.waiting import limited
+from tests.processes import copied as copies
+from tests.processes.copied import COMMAND, copying_command, start_process
+from tests.waiting import LIMIT_S, limited
 
 ROOT = str(Path(apps.__file__).parents[2])
 Run = Callable[..., Awaitable[Process]]
+Copied = Callable[..., tuple[copies.Process, Callable[[str], Awaitable[str]]]]
 
 
 @pytest_asyncio.fixture
@@ -48,17 +50,16 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
     """
     Yield a function that starts the command in its own directory. Every process ends with the test.
 
-    By default the process is a fork, which starts fast. `is_new` starts a new interpreter, for tests that
-    send several signals in a row.
+    The process is a fork, which starts fast, unless its `descriptors` are limited.
     """
     made: list[Process] = []
 
-    async def start(*words: str, descriptors: int | None = None, is_new: bool = False) -> Process:
+    async def start(*words: str, descriptors: int | None = None) -> Process:
         def limit_descriptors() -> None:
             if descriptors is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
-        if is_new or descriptors is not None:
+        if descriptors is not None:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "gateway", "serve", *words,
                 stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
@@ -77,6 +78,35 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Iterator[Copied]:
+    """
+    Yield a function that starts the command as a copy that gets signals itself, without a program between that passes
+    them on one by one. It returns the process, and a function that reads a line of its output.
+    """
+    made: list[copies.Process] = []
+
+    def start(*words: str) -> tuple[copies.Process, Callable[[str], Awaitable[str]]]:
+        process = start_process([str(COMMAND), "serve", *words], cwd=tmp_path, is_read=True)
+        made.append(process)
+
+        async def read(name: str) -> str:
+            stream = process.stdout if name == "stdout" else process.stderr
+            assert stream is not None
+            async with limited():
+                return (await asyncio.to_thread(stream.readline)).rstrip("\n")
+
+        return process, read
+
+    yield start
+    for process in made:
+        process.kill()
+        process.wait(LIMIT_S)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 async def line(process: Process) -> str:
@@ -198,19 +228,20 @@ async def test_a_port_in_use_is_one_clear_line(run: Run) -> None:
             assert "in use" in told[0]
 
 
-async def test_a_second_signal_changes_nothing(run: Run) -> None:
+async def test_a_second_signal_changes_nothing(copied: Copied) -> None:
     """Two SIGTERM and a SIGINT arrive during a request. The stop goes on and ends with 0."""
-    process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "", is_new=True)
-    port = port_of(await line(process))
+    process, read = copied("--listen", "127.0.0.1:0", "--grpc-listen", "")
+    port = port_of(await read("stdout"))
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /v1/traces HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n{")
     await writer.drain()
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
         process.send_signal(number)
-    code, _, err = await ended(process)
+    code = await asyncio.to_thread(process.wait, LIMIT_S)
     writer.close()
     assert code == 0
-    assert "Traceback" not in err
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
 
 
 async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path) -> None:
@@ -307,15 +338,14 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(
     assert err.count("\n") < 200
 
 
-async def test_sighup_reads_a_changed_key_file(run: Run, tmp_path: Path) -> None:
+async def test_sighup_reads_a_changed_key_file(copied: Copied, tmp_path: Path) -> None:
     """SIGHUP reads server.api_key_file again. Many SIGHUP at once do no harm."""
     (tmp_path / "key").write_text("first-key-of-the-deployment\n")
     (tmp_path / "tollhouse.toml").write_text(
         '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\napi_key_file = "key"\n'
     )
-    process = await run("--config", "tollhouse.toml", is_new=True)
-    port = port_of(await line(process))
-    assert process.stderr is not None
+    process, read = copied("--config", "tollhouse.toml")
+    port = port_of(await read("stdout"))
 
     async def status(key: str) -> int:
         head = (f"Authorization: {key}", f"Content-Type: {JSON}")
@@ -326,13 +356,12 @@ async def test_sighup_reads_a_changed_key_file(run: Run, tmp_path: Path) -> None
     (tmp_path / "key").write_text("second-key-of-the-deployment\n")
     for _ in range(20):
         process.send_signal(signal.SIGHUP)
-    async with limited():
-        while b"reloaded" not in await process.stderr.readline():
-            pass
+    while "reloaded" not in await read("stderr"):
+        pass
     assert await status("first-key-of-the-deployment") == 401
     assert await status("second-key-of-the-deployment") == 200
     process.send_signal(signal.SIGTERM)
-    assert 0 == (await ended(process))[0]
+    assert 0 == await asyncio.to_thread(process.wait, LIMIT_S)
 
 
 async def test_a_background_task_that_dies_starts_again(

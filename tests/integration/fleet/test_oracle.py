@@ -29,7 +29,7 @@ from tests.spool.postgres_cluster import Schema
 
 SEEDS = 20 if IS_LONG else 1
 FIRST = int(os.environ.get("TOLLHOUSE_ORACLE_FIRST", "0"))
-HOURS = 24 if IS_LONG else 8
+HOURS = 24 if IS_LONG else 6
 BOUND_S = 30 * MINUTE  # five slots of five minutes, because both programs also write without a prompt
 
 

@@ -156,6 +156,7 @@ async def test_a_start_imports_what_a_server_needs(
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
 
 
+@pytest.mark.proof
 async def test_the_first_metrics_load_no_bills() -> None:
     """
     The first answer of `/metrics` imports no bill reader and no detector, because the event loop waits for imports.
@@ -237,6 +238,7 @@ async def test_an_explained_payload_needs_only_a_log(tmp_path: Path) -> None:
     assert [] == [name for name in asked if name in modules]
 
 
+@pytest.mark.proof
 async def test_the_words_of_commands_cost_what_they_say() -> None:
     """The options of a command load no handler and no registry storage."""
     modules = await loaded(COMMANDS, json.dumps([[*words, "--help"] for words in WITH_WORDS]))

@@ -26,11 +26,11 @@ listen = "127.0.0.1:0"
 grpc_listen = ""
 """
 MIB = 1 << 20
-LARGEST = (64 if IS_LONG else 16) * MIB  # largest body that the test sends; a server accepts 64 MiB
+LARGEST = (64 if IS_LONG else 8) * MIB  # largest body that the test sends; a server accepts 64 MiB
 TREE = 10  # number of calls per trace
 # Memory limit in MiB, in addition to the memory of an idle server. Formerly, the largest body took 450 MiB,
 # because all records of a request existed as objects at once.
-MEMORY_MIB = 350 if IS_LONG else 100
+MEMORY_MIB = 350 if IS_LONG else 50
 # limit in seconds for one delay of the event loop; formerly 1.5 s and more, in a request of eight seconds
 LAG_S = 0.8
 LAG_SHARE = 0.05  # the same limit as a share of the request's duration, for slower machines

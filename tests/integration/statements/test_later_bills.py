@@ -136,7 +136,7 @@ async def test_orders_of_two_bills_closing_undo_and_contracts(seed: int, server:
     september: dict[str, tuple[Decimal, Decimal]] = {}
     closed_at: Decimal | None = None
     contract = ""
-    for step in range(reduced(14, by=2)):
+    for step in range(reduced(14, by=3)):
         change = chance.choice(("august", "september", "september", "close", "reopen", "undo", "contract"))
         amount = Decimal(chance.randint(1, 400)) / 100 + step * 4
         if change == "august":

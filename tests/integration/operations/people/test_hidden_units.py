@@ -68,17 +68,16 @@ async def add_calls(there: Place, team: str, count: int) -> None:
 
 
 def reads(there: Place) -> Iterator[str]:
-    """Yield the searches, and reports, comparisons and pages of each kind of name. Proofs read every address."""
+    """Yield the searches, and reports, comparisons and pages of each unit of work. Proofs read every address."""
     yield from (f"/search?q={word}" for word in SEARCHES)
     for unit, name in OWN_NAMES.items():
         yield f"/work/{unit}/{quote(name, safe='')}"
-    for name in (*DIMENSIONS, *UNITS):
+    for name in (*DIMENSIONS, *UNITS) if IS_LONG else UNITS:
         yield f"/report?by={name}&range=last_30d&top=1"
         for more in ("", "&per=daily&top=2", "&format=csv") if IS_LONG else ():
             yield f"/report?by={name}&range=last_30d{more}"
-        if IS_LONG or name in UNITS:
-            yield f"/comparison?by={name}&range=last_7d"
-            yield f"/what-if?model=gpt-4o&by={name}"
+        yield f"/comparison?by={name}&range=last_7d"
+        yield f"/what-if?model=gpt-4o&by={name}"
     for row in OPERATOR_ADDRESSES if IS_LONG else ():
         if row.methods == ("GET",) and not any(EVENT_STREAM in content for content in row.gives.values()):
             for world in (there.own, there.foreign):
