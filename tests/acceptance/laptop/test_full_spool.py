@@ -80,6 +80,7 @@ def test_a_full_disk_loses_the_calls_of_used_assistants(
         laptop.kill()
 
 
+@pytest.mark.proof
 def test_a_start_on_a_full_disk_without_a_probe(
     installations: Any, gateway: Tollhouse, tmp_path: Path
 ) -> None:

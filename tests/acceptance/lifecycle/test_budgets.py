@@ -75,6 +75,7 @@ def has_fired(tollhouse: Tollhouse, id: str, count: int) -> bool:
     return len(tollhouse.asked(f"/budgets/{id}/alerts")["alerts"]) == count
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_kills_neither_lose_nor_repeat_an_alert(
     installations: Any, received: tuple[int, list[dict[str, Any]]]
