@@ -13,7 +13,7 @@ A report that is joined with no other is stored under its key, time step and an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from spool.identity import (
@@ -39,7 +39,7 @@ APART_NS: Final = STEP_NS
 # the ends of two reports of a call may be at least this far apart.
 END_STEP_NS: Final = 600 * NS
 CONTAINED_NS: Final = 100_000_000  # a span that extends outside by less counts as contained
-Distance = tuple[int, int]
+Distance = tuple[int, int]  # how far outside, in steps of CONTAINED_NS, and the difference of the times
 
 
 def positions_of_other_side_reports(
@@ -73,45 +73,78 @@ class RelayedReportSearch:
         self._is_of_another = is_of_another
 
     def find_match(self, record: Inference, relay: RelayedReport, own_position: int | None) -> NestedMatch:
+        """
+        Find the report of the other side. `own_position`: position of the record that has this report.
+
+        A failure without a record is only compared with reports that contain it or lie within it. Others are
+        compared once it has a record, which keeps its times for a later exchange (`_find_by_exchange`).
+        """
         own_records = [] if own_position is None else self._records_of(own_position)
         if self._are_paired(own_records):
             return NestedMatch(None, ())
-        fitting = dict(self._fitting_calls(record, relay))
-        if own_records and own_records[-1].id in {records[-1].id for records, _ in fitting.values()}:
+        failed = record.status == "error"
+        others = {
+            log_position: records
+            for log_position in positions_of_other_side_reports(relay, self._place_of)
+            if (records := self._records_of(log_position)) and not records[-1].shadow
+        }
+        fitting = {
+            log_position: distance
+            for log_position, records in others.items()
+            if (distance := _call_distance(relay, records[0])) is not None
+            and (own_records or not failed or not distance[0])
+            and self._is_free(log_position, record, records)
+        }
+        if own_records and own_records[-1].id in {others[log_position][-1].id for log_position in fitting}:
             return NestedMatch(own_position, ())
         if fitting:
             return NestedMatch(
-                min(fitting, key=lambda log_position: (fitting[log_position][1], log_position)), ()
+                min(fitting, key=lambda log_position: (fitting[log_position], log_position)), ()
             )
-        if own_records and self._has_records_stored_under_relay(own_records, relay):
-            return NestedMatch(None, ())
+        if own_records:
+            exchanged = self._find_by_exchange(record, relay, others) if failed and others else None
+            ids = {each.id for each in own_records}
+            if exchanged is not None or any(
+                each.id in ids for records in self._calls_of_same_side(relay) for each in records
+            ):
+                return NestedMatch(exchanged, ())
         return NestedMatch(None, tuple(self._dedup_keys_to_store(relay)))
 
-    def _fitting_calls(
-        self, record: Inference, relay: RelayedReport
-    ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
-        for log_position in positions_of_other_side_reports(relay, self._place_of):
-            records = self._records_of(log_position)
-            if not records or records[-1].shadow or self._are_paired(records):
-                continue
-            distance = _call_distance(relay, records[0])
-            if distance is not None and not self._is_of_another(log_position, record):
-                yield log_position, (records, distance)
+    def _find_by_exchange(
+        self, record: Inference, relay: RelayedReport, others: Mapping[int, Sequence[Inference]]
+    ) -> int | None:
+        """
+        Find a report that is free if failures exchange the reports with which they are joined, so that each
+        lies within its own. Failures state no counts, so their records need no change.
+        """
+        joined = {records[-1].id: records[0] for records in self._calls_of_same_side(relay)}
+        searching = [relay]
+        for report in searching:  # grows
+            for log_position, records in others.items():
+                distance = _call_distance(report, records[0])
+                if distance is None or distance[0]:
+                    continue
+                if self._is_free(log_position, record, records):
+                    return log_position
+                if (other := joined.pop(records[-1].id, None)) is not None:
+                    searching.append(
+                        relay._replace(start=_stated_start(other), end=other.end_time or relay.end)
+                    )
+        return None
+
+    def _is_free(self, log_position: int, record: Inference, call_records: Sequence[Inference]) -> bool:
+        return not self._are_paired(call_records) and not self._is_of_another(log_position, record)
 
     def _are_paired(self, call_records: Sequence[Inference]) -> bool:
         return any(self._place_of(relayed_pair_dedup_flag(each)) is not None for each in call_records)
 
-    def _has_records_stored_under_relay(
-        self, call_records: Sequence[Inference], relay: RelayedReport
-    ) -> bool:
-        ids = {each.id for each in call_records}
+    def _calls_of_same_side(self, relay: RelayedReport) -> Iterator[Sequence[Inference]]:
         for names_request in (False, True):
             for log_position in _positions_of_stored_reports(
                 relay, relay.side, self._place_of, states_request_id=names_request
             ):
-                if any(each.id in ids for each in self._records_of(log_position)):
-                    return True
-        return False
+                if records := self._records_of(log_position):
+                    yield records
 
     def _dedup_keys_to_store(self, relay: RelayedReport) -> Iterator[bytes]:
         for key in relay.keys:
@@ -155,8 +188,7 @@ def _call_distance(relay: RelayedReport, other: Inference) -> Distance | None:
     Of several such calls, one that lies inside exactly is preferred, because failed attempts follow each other
     quickly, and then the one with the nearest times.
     """
-    start = None if other.start_time == other.end_time else other.start_time
-    own, stated = (relay.start, relay.end), (start, other.end_time or relay.end)
+    own, stated = (relay.start, relay.end), (_stated_start(other), other.end_time or relay.end)
     (around, around_end), (inner, inner_end) = (own, stated) if relay.side == AS_ASSISTANT else (stated, own)
     apart = abs(around_end - inner_end)
     if around is None or inner is None:
@@ -165,3 +197,7 @@ def _call_distance(relay: RelayedReport, other: Inference) -> Distance | None:
     if max(early, late) > APART_NS:
         return None
     return max(early, late, 0) // CONTAINED_NS, apart + abs(early)
+
+
+def _stated_start(record: Inference) -> int | None:
+    return None if record.start_time == record.end_time else record.start_time

@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from spool.record import Correction, Inference, Record
 from tests.clients.capture import PLACE, Capture, read
 from tests.clients.journal import Call
-from tests.integration.order.running import HOLD_S, SEED, Gateway, Request
+from tests.integration.order.running import HOLD_S, SEED, Gateway, Request, normalised
 from tests.integration.order.test_captured_agents import dealt, pieces_of
 from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
 from tests.rounds import IS_LONG, examples, part
@@ -171,6 +171,31 @@ async def test_two_attempts_below_one_span_stay_two_failures(pause: float) -> No
     assert len(reports) == 6
     for order in chance.sample(list(permutations(reports)), 400 if IS_LONG else 12):
         assert_are_the_journals(await records_after(order, pause=pause, directory=None), capture)
+
+
+@pytest.mark.parametrize("pause", [0.0, LATE_S], ids=["in time", "late"])
+async def test_two_attempts_shortly_after_each_other_stay_two_failures(pause: float) -> None:
+    """
+    LiteLLM's second attempt begins 0.6 s after the span of the first one, so it may be joined with that span before
+    its own arrives. In no order may a failure then count twice.
+    """
+    capture, chance = read(PLACE / "codex_litellm/failure.jsonl.gz"), random.Random(f"{SEED} {pause}")
+    sent = [each for each in capture.requests if not each.path.endswith("/metrics")]
+    reports = [piece for each in sent for piece in pieces_of(each) if await failures_in(piece)]
+    assert len(reports) == 6
+    first, second, *of_litellm = sorted(reports, key=is_of_litellm)
+    wrong_pairs = [
+        [of_litellm[2], first, *of_litellm[:2], second],
+        [first, of_litellm[2], second, *of_litellm],
+    ]
+    for order in [*wrong_pairs, *chance.sample(list(permutations(reports)), 400 if IS_LONG else 12)]:
+        calls = calls_that_count(await records_after(order, pause=pause, directory=None))
+        assert [call.status for call in calls] == ["error", "error"]
+
+
+async def failures_in(request: Request) -> int:
+    outcome, _ = await normalised(request)
+    return sum(isinstance(record, Inference) and record.status == "error" for record in outcome.records)
 
 
 @pytest.mark.proof
