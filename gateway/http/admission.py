@@ -134,14 +134,6 @@ def hostname_without_port(host: str) -> str:
         return ""
 
 
-def parse_authority(origin: str) -> str | None:
-    """Return the host and port of an origin in lower case, or None if the origin is malformed."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return None
-
-
 def is_own_name(name: str, hosts: Collection[str]) -> bool:
     """Return whether a host name is safe from DNS rebinding: an IP address, localhost or one of `hosts`."""
     if name == "localhost" or name in hosts:

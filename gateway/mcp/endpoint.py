@@ -7,6 +7,7 @@ a loopback listener accepts only host names known to be its own, and no listener
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -25,12 +26,13 @@ from gateway.core.schemas import (
 )
 from gateway.http import answers
 from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, ApiAddress, authorization_header
-from gateway.http.admission import hostname_without_port, is_own_name, parse_authority
+from gateway.http.admission import hostname_without_port, is_own_name
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json_content_type
 from gateway.mcp.messages import is_tool_or_resource_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import ToolCallContext
+from gateway.operations.requests.admission import is_over_https
 from gateway.operations.requests.operation_requests import OperationKeyRequest
 from gateway.operations.services import AllServices, OperatorServices
 from gateway.people.authentication.assistant_people import (
@@ -60,11 +62,22 @@ def require_own_host(request: web.Request, services: AllServices) -> None:
             403, "foreign_host", "this host name is not allowed; an operator may add it to mcp.hosts"
         )
     origin = request.headers.get("Origin")
-    if origin is not None and not (is_own and parse_authority(origin) == host.lower()):
+    if origin is not None and not (is_own and origin.lower() in _own_origins(request, services)):
         message = (
             "web pages of this origin are not allowed; an operator may add this server's name to mcp.hosts"
         )
         raise Refusal(403, "foreign_origin", message)
+
+
+def _own_origins(request: web.Request, services: AllServices) -> Collection[str]:
+    """Return the origins of this server. Both schemes count if a proxy may receive HTTPS that no setting states."""
+    host = request.headers.get("Host", "").lower()
+    operators = services.operators
+    over_https, over_http = f"https://{host}", f"http://{host}"
+    resource = operators.assistants.mcp().oauth.resource.lower()
+    if is_over_https(request, operators.people) or f"{resource}/".startswith(f"{over_https}/"):
+        return (over_https,)
+    return (over_http,) if is_loopback(hostname_without_port(host)) else (over_http, over_https)
 
 
 def _is_on_loopback(request: web.Request) -> bool:

@@ -521,30 +521,13 @@ class KnownCalls:
         if noted and known is not record:
             self._add_dedup_keys_to_record(topic, number, noted)
         if known is record and identity.relay is not None and record.status == "error":
-            self._join_new_failure(record, identity, log_position, hour, search_hours)
-
-    def _join_new_failure(
-        self,
-        record: Inference,
-        identity: RecordIdentity,
-        log_position: int,
-        hour: int,
-        search_hours: Iterable[int],
-    ) -> None:
-        """Join a failure with the other side's report, although neither lies within the other."""
-        self._relayed = None
-        relayed = self._find_call_by_relayed_report(record, identity, search_hours, log_position)
-        if relayed is None:
+            # it is compared with near reports only now, when its record has its times
+            self._relayed = None
+            relay = identity._replace(also=(), links=(), nesting=None)
+            counting = self._join_matches(record, relay, log_position, search_hours)
+            if counting != log_position:
+                self.store_dedup_keys_of_call(record, identity, counting, hour, search_hours)
             self._used_names.clear()
-            return
-        first = self._end_of_counted_by_chain(relayed)
-        if self._merge_records_if_possible(first, log_position, record, search_hours):
-            self._terms.bridged += 1
-            self._count_accounting_term(accounting.BRIDGED, record)
-            self._mark_relay_key_as_used(first)
-            self.store_dedup_keys_of_call(record, identity, first, hour, search_hours)
-        else:
-            self._count_failed_merge(record)
 
     def _store_further_dedup_keys(
         self,

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gateway.configuration.sections import Config, McpSettings
+from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings
 from gateway.mcp.tool import McpTool
 from spool.registry.scopes import AI_HUB
 from spool.settings import SpoolSettings
@@ -33,8 +33,10 @@ async def test_foreign_pages_and_foreign_names_are_refused(assistant: Assistant)
     pages are allowed.
     """
     own = assistant.serving.url
+    other_port = f"http://127.0.0.1:{int(own.rpartition(':')[2]) - 1}"
     for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
-                    {"Host": "evil.example", "Origin": "http://evil.example"}):  # fmt: skip
+                    {"Host": "evil.example", "Origin": "http://evil.example"}, {"Origin": other_port},
+                    {"Origin": own.replace("http:", "https:")}):  # fmt: skip
         for method in ("POST", "GET", "OPTIONS"):
             answer = await assistant.serving.send("/mcp", b"{}", method=method, key=None, headers=headers)
             assert 403 == answer.status, (headers, method)
@@ -48,7 +50,22 @@ async def test_a_name_of_the_configuration_is_known(open_assistant: OpenAssistan
     named = {"Host": "tollhouse.example.com"}
     assert 200 == (await assistant.post(CALL, named)).status
     assert 200 == (await assistant.post(CALL, {**named, "Origin": "https://tollhouse.example.com"})).status
-    assert 403 == (await assistant.post(CALL, {**named, "Origin": "https://evil.example"})).status
+    for origin in ("https://evil.example", "https://tollhouse.example.com:8443", "http://["):
+        assert 403 == (await assistant.post(CALL, {**named, "Origin": origin})).status
+
+
+async def test_behind_a_proxy_with_tls_a_page_without_tls_is_another_origin(
+    open_assistant: OpenAssistant,
+) -> None:
+    """The address of the MCP endpoint, or the setting for the console, says that a proxy receives HTTPS."""
+    host = "tollhouse.example.com"
+    by_address = McpSettings(hosts=(host,), oauth=McpOAuthSettings(resource=f"https://{host}/mcp/people"))
+    for settings, behind_tls in ((by_address, False), (McpSettings(hosts=(host,)), True)):
+        config = Config(mcp=settings, spool=SpoolSettings(hold=0))
+        assistant = await open_assistant(config, operator_plaintext=behind_tls)
+        for scheme, status in (("https", 200), ("http", 403)):
+            headers = {"Host": host, "Origin": f"{scheme}://{host}"}
+            assert status == (await assistant.post(CALL, headers)).status, (settings, scheme)
 
 
 LIMITS = {
