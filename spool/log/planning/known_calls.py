@@ -186,28 +186,56 @@ class KnownCalls:
         )
 
     def find_call_by_nested_report(
-        self, record: Inference, identity: RecordIdentity, search_hours: Iterable[int]
+        self,
+        record: Inference,
+        identity: RecordIdentity,
+        search_hours: Iterable[int],
+        own_position: int | None = None,
     ) -> int | None:
         """
         Return the position of the call that the other of two nested reports (an SDK's, and its caller's)
         describes, or None. `store_dedup_keys_of_call` later stores the ids by which this report is found.
+        `own_position`: position of the record that has this report.
         """
-        log_position = self._find_call_by_nested_report(record, identity, search_hours)
-        if log_position is not None:
-            self._used_names.update(map(nested_pair_dedup_flag, self._records_of_call(log_position)[-1:]))
-        return log_position
+        nesting = identity.nesting
+        if nesting is None or self._nested is record:
+            return None
+        self._nested = record
+        nesting = limit_to_sender_key(nesting, record.sender_key)
+        found = self._nested_report_search(search_hours).find_match(record, nesting, own_position)
+        self._used_names.update(found.names)
+        if found.place is not None and own_position is None:
+            self._used_names.update(map(nested_pair_dedup_flag, self._records_of_call(found.place)[-1:]))
+        return found.place
 
     def find_call_by_relayed_report(
-        self, record: Inference, identity: RecordIdentity, search_hours: Iterable[int]
+        self,
+        record: Inference,
+        identity: RecordIdentity,
+        search_hours: Iterable[int],
+        own_position: int | None = None,
     ) -> int | None:
         """
         Return the position of the call that an assistant or its gateway, whichever did not send this report, has
         reported, or None. `store_dedup_keys_of_call` later stores the ids by which this report is found.
+        `own_position`: position of the record that has this report.
         """
-        log_position = self._find_call_by_relayed_report(record, identity, search_hours)
-        if log_position is not None:
-            self._mark_relay_key_as_used(log_position)
-        return log_position
+        relay = identity.relay
+        if relay is not None and record.sender_key == DEVICE_KEYS:
+            relay = without_keys_of_any_failure(relay)
+        if relay is None or self._relayed is record:
+            return None
+        self._relayed = record
+        reports = RelayedReportSearch(
+            lambda name: self.find_log_position(name, search_hours),
+            self._records_of_call,
+            lambda log_position, report: self._has_another_id(log_position, report, search_hours),
+        )
+        found = reports.find_match(record, relay, own_position)
+        self._used_names.update(found.names)
+        if found.place is not None and own_position is None:
+            self._mark_relay_key_as_used(found.place)
+        return found.place
 
     def _is_relayed_pair(self, log_position: int, search_hours: Iterable[int]) -> bool:
         """Return whether the call has a report of an assistant and one of its gateway."""
@@ -234,9 +262,8 @@ class KnownCalls:
         If it is closed, return this record with the facts of the earlier one added, and None.
         """
         for name in dedup_keys:
-            id = self._index.short_id(name)
-            log_position = self._plan.ids.get(id, self._index.find_log_position_in_memory(id))
-            if log_position is None or log_position == IN_A_RUN:
+            log_position = self._find_log_position_in_memory(name) or IN_A_RUN
+            if log_position == IN_A_RUN:
                 continue
             topic, number = duplicates.decode_log_position(log_position)
             if self.can_amend(topic, number):
@@ -364,8 +391,11 @@ class KnownCalls:
         Return whether memory has the record's position (topic and number). Then it also has those of the
         record's corrections, because they are newer.
         """
-        id = self._index.short_id(known_record.id)
-        return bool(self._plan.ids.get(id) or self._index.find_log_position_in_memory(id))
+        return bool(self._find_log_position_in_memory(known_record.id))
+
+    def _find_log_position_in_memory(self, dedup_key: bytes) -> int | None:
+        id = self._index.short_id(dedup_key)
+        return self._plan.ids.get(id) or self._index.find_log_position_in_memory(id)
 
     def _current_record(self, log_position: int) -> tuple[Record | None, int]:
         known = self._read_record(log_position)
@@ -380,9 +410,7 @@ class KnownCalls:
         return known, 0
 
     def _find_record_by_dedup_key(self, dedup_key: bytes) -> Record | None:
-        id = self._index.short_id(dedup_key)
-        log_position = self._plan.ids.get(id) or self._index.find_log_position_in_memory(id)
-        return self._read_record(log_position) if log_position else None
+        return self._read_record(self._find_log_position_in_memory(dedup_key) or IN_A_RUN)
 
     def _store_late_report_if_changing(
         self,
@@ -614,8 +642,7 @@ class KnownCalls:
             isinstance(known := self._current_record(log_position)[0], Inference)
             and known.counted_by is not None
         ):
-            id = self._index.short_id(known.counted_by)
-            earlier = self._plan.ids.get(id) or self._index.find_log_position_in_memory(id) or IN_A_RUN
+            earlier = self._find_log_position_in_memory(known.counted_by) or IN_A_RUN
             if earlier >= log_position:  # the earlier record is not in this log
                 break
             log_position = earlier
@@ -641,8 +668,8 @@ class KnownCalls:
         is_of_log = any(is_log_to_span_dedup_key(other_name) for _, other_name in identity.links)
         links = self._unambiguous_links(identity.links, search_hours)
         pairs = list(self._linked_positions_and_pair_keys(record, identity.nesting, links, search_hours))
-        nested = self._find_call_by_nested_report(record, identity, search_hours, log_position)
-        relayed = self._find_call_by_relayed_report(record, identity, search_hours, log_position)
+        nested = self.find_call_by_nested_report(record, identity, search_hours, log_position)
+        relayed = self.find_call_by_relayed_report(record, identity, search_hours, log_position)
         if relayed is not None and self._end_of_counted_by_chain(relayed) == self._end_of_counted_by_chain(
             log_position
         ):
@@ -699,44 +726,6 @@ class KnownCalls:
             self._mark_relay_key_as_used(first)
         return first
 
-    def _find_call_by_nested_report(
-        self,
-        record: Inference,
-        identity: RecordIdentity,
-        search_hours: Iterable[int],
-        own_position: int | None = None,
-    ) -> int | None:
-        nesting = identity.nesting
-        if nesting is None or self._nested is record:
-            return None
-        self._nested = record
-        nesting = limit_to_sender_key(nesting, record.sender_key)
-        found = self._nested_report_search(search_hours).find_match(record, nesting, own_position)
-        self._used_names.update(found.names)
-        return found.place
-
-    def _find_call_by_relayed_report(
-        self,
-        record: Inference,
-        identity: RecordIdentity,
-        search_hours: Iterable[int],
-        own_position: int | None = None,
-    ) -> int | None:
-        relay = identity.relay
-        if relay is not None and record.sender_key == DEVICE_KEYS:
-            relay = without_keys_of_any_failure(relay)
-        if relay is None or self._relayed is record:
-            return None
-        self._relayed = record
-        reports = RelayedReportSearch(
-            lambda name: self.find_log_position(name, search_hours),
-            self._records_of_call,
-            lambda log_position, report: self._has_another_id(log_position, report, search_hours),
-        )
-        found = reports.find_match(record, relay, own_position)
-        self._used_names.update(found.names)
-        return found.place
-
     def _nested_report_search(self, search_hours: Iterable[int]) -> NestedReportSearch:
         return NestedReportSearch(
             lambda name: self.find_log_position(name, search_hours), self._records_of_call
@@ -790,7 +779,9 @@ class KnownCalls:
                 continue
             if log_position is None or (
                 nested_report is not None
-                and self._has_complete_nested_pair_without(log_position, nested_report, search_hours)
+                and self._nested_report_search(search_hours).has_complete_pair_without(
+                    log_position, nested_report
+                )
             ):
                 continue
             pair_names = (
@@ -810,11 +801,6 @@ class KnownCalls:
             known.request_id != record.request_id and self._has_id_with_prefix(known, form, search_hours)
             for known in self._records_of_call(log_position)
         )
-
-    def _has_complete_nested_pair_without(
-        self, log_position: int, nested_report: NestedReport, search_hours: Iterable[int]
-    ) -> bool:
-        return self._nested_report_search(search_hours).has_complete_pair_without(log_position, nested_report)
 
     def _are_two_calls(
         self,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from spool.identity import (
@@ -74,24 +75,19 @@ def counterpart_keys_and_positions(
         first, last = nested_report.end - SLACK_NS, nested_report.end + LATEST_END_NS
     for key in nested_report.keys:
         for step in range(first // STEP_NS, last // STEP_NS + 1):
-            count = _count_stored_nested_reports(
-                key, step, find_log_position, is_inner=not nested_report.is_inner
-            )
-            for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
-                log_position = find_log_position(
-                    dedup_key_of_nested_report(key, step, ordinal, is_inner=not nested_report.is_inner)
-                )
-                if log_position is not None:
-                    yield key, log_position
+            name = partial(dedup_key_of_nested_report, key, step, is_inner=not nested_report.is_inner)
+            for log_position in positions_of_newest_reports(name, find_log_position):
+                yield key, log_position
 
 
-def _count_stored_nested_reports(
-    key: str, time_step: int, find_log_position: LogPositionFinder, *, is_inner: bool
-) -> int:
-    return count_stored_reports(
-        lambda ordinal: dedup_key_of_nested_report(key, time_step, ordinal, is_inner=is_inner),
-        find_log_position,
-    )
+def positions_of_newest_reports(
+    name_of_ordinal: Callable[[int], bytes], find_log_position: LogPositionFinder
+) -> Iterator[int]:
+    count = count_stored_reports(name_of_ordinal, find_log_position)
+    for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
+        log_position = find_log_position(name_of_ordinal(ordinal))
+        if log_position is not None:
+            yield log_position
 
 
 def count_stored_reports(
@@ -221,8 +217,8 @@ class NestedReportSearch:
     def _dedup_keys_to_store(self, nested_report: NestedReport) -> Iterator[bytes]:
         for key in nested_report.keys:
             step = nested_report.end // STEP_NS
-            count = _count_stored_nested_reports(key, step, self._place_of, is_inner=nested_report.is_inner)
-            yield dedup_key_of_nested_report(key, step, count, is_inner=nested_report.is_inner)
+            name = partial(dedup_key_of_nested_report, key, step, is_inner=nested_report.is_inner)
+            yield name(count_stored_reports(name, self._place_of))
 
 
 def _start_and_end(record: Inference) -> Times:

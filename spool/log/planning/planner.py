@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 
-from spool.identity import NestedReport, RecordIdentity, RelayedReport, limit_to_sender_key, scope_dedup_flags
+from spool.identity import RecordIdentity, limit_to_sender_key, scope_dedup_flags
 from spool.log import accounting, duplicates
 from spool.log.accounting import SubmissionCounts
 from spool.log.counted_names import sum_by_type
@@ -23,7 +24,7 @@ from spool.log.partial_reports import PartialReport, indexes_of_stale_submission
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
 from spool.log.planning.costs import dedup_flags_of_first_report
 from spool.log.planning.known_calls import KnownCalls
-from spool.log.planning.nested_reports import LogPositionFinder, counterpart_keys_and_positions
+from spool.log.planning.nested_reports import counterpart_keys_and_positions
 from spool.log.planning.plan import CommitPlan, CommitPlanReader
 from spool.log.planning.relayed_reports import positions_of_other_side_reports
 from spool.log.retention import SERIES_AGE_S
@@ -76,58 +77,38 @@ class CommitPlanner:
         Return the positions (topic and number) of records that planning this group's commit may read, so that an
         engine can read them at once.
         """
-        index = self.index
         hours = SearchHoursCache(int(now * NS))
-        log_positions: set[int] = set()
+        log_positions: set[int | None] = set()
         for submission in group:
             has_besides = self.spans.has_calls_in_several_scopes(submission.heard_by)
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.id_storage_and_search_hours(record)
+                find = partial(self._find_log_position, near, now)
                 if identity.nesting is not None:
                     nesting = limit_to_sender_key(identity.nesting, getattr(record, "sender_key", None))
-                    log_positions.update(self._nested_report_positions(nesting, near, now))
+                    matches = counterpart_keys_and_positions(nesting, find)
+                    log_positions.update([log_position for _, log_position in matches])
                 if identity.relay is not None:
-                    log_positions.update(self._positions_of_other_side_reports(identity.relay, near, now))
+                    log_positions.update(positions_of_other_side_reports(identity.relay, find))
                 linked_names = [linked for _, linked in identity.links]
                 above = identity.above
                 if above is not None and (has_besides or above.startswith(BESIDE)):
                     log_positions.update(self._sibling_call_positions(submission.heard_by, record, above))
-                for name in (identity.id, *identity.lookups, *identity.keys_to_remember, *linked_names):
-                    if log_position := index.find_log_position((index.short_id(name),), near, now):
-                        log_positions.add(log_position)
+                names = (identity.id, *identity.lookups, *identity.keys_to_remember, *linked_names)
+                log_positions.update(map(find, names))
             log_positions.update(
                 self.spans.positions_of_linkable_calls(submission.heard_by, submission.steps)
             )
-        return log_positions
+        return set(filter(None, log_positions))
+
+    def _find_log_position(self, search_hours: Iterable[int], now: float, dedup_key: bytes) -> int | None:
+        return self.index.find_log_position((self.index.short_id(dedup_key),), search_hours, now)
 
     def _sibling_call_positions(self, sender: str, record: Record, span_above: str) -> Sequence[int]:
         if not isinstance(record, Inference):
             return ()
         siblings = self.spans.find_siblings(sender, record.trace_id or "", record.span_id or "", span_above)
         return () if siblings is None else (*siblings.besides, *siblings.others)
-
-    def _nested_report_positions(
-        self, nested_report: NestedReport, search_hours: Iterable[int], now: float
-    ) -> Iterator[int]:
-        return filter(
-            None,
-            [
-                log_position
-                for _, log_position in counterpart_keys_and_positions(
-                    nested_report, self._log_position_finder(search_hours, now)
-                )
-            ],
-        )
-
-    def _positions_of_other_side_reports(
-        self, relay: RelayedReport, search_hours: Iterable[int], now: float
-    ) -> Iterator[int]:
-        return filter(
-            None, positions_of_other_side_reports(relay, self._log_position_finder(search_hours, now))
-        )
-
-    def _log_position_finder(self, search_hours: Iterable[int], now: float) -> LogPositionFinder:
-        return lambda name: self.index.find_log_position((self.index.short_id(name),), search_hours, now)
 
     def plan_group(
         self,
@@ -395,12 +376,9 @@ class _SubmissionPlanner:
     ) -> int | None:
         ids = list(map(self._index.short_id, dedup_keys))
         log_position = self._index.find_log_position(ids, search_hours, self._plan.at)
-        if log_position is not None:
-            return log_position
-        for id in ids:
-            if id in self._plan.ids:
-                return self._plan.ids[id]
-        return None
+        if log_position is None:
+            return next(filter(None, map(self._plan.ids.get, ids)), None)
+        return log_position
 
     def _counter_deltas(self) -> Iterator[tuple[Record, RecordIdentity]]:
         """Yield records of the increases of counters. Points without an increase are counted by reason."""

@@ -13,7 +13,9 @@ A report that is joined with no other is stored under its key, time step and an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Final
 
 from spool.identity import (
@@ -25,11 +27,11 @@ from spool.identity import (
     derived_dedup_key,
 )
 from spool.log.planning.nested_reports import (
-    MOST_READ,
     LogPositionFinder,
     NestedMatch,
     RecordsOf,
     count_stored_reports,
+    positions_of_newest_reports,
 )
 from spool.record import NS, Inference
 
@@ -46,10 +48,8 @@ def positions_of_other_side_reports(
     relay: RelayedReport, find_log_position: LogPositionFinder
 ) -> Iterator[int]:
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
-    for names_request in (False,) if relay.names_request else (False, True):
-        yield from _positions_of_stored_reports(
-            relay, side, find_log_position, states_request_id=names_request
-        )
+    names_request = (False,) if relay.names_request else (False, True)
+    yield from _positions_of_stored_reports(relay, side, find_log_position, names_request)
 
 
 def relayed_pair_dedup_flag(counted_record: Inference) -> bytes:
@@ -139,45 +139,31 @@ class RelayedReportSearch:
         return any(self._place_of(relayed_pair_dedup_flag(each)) is not None for each in call_records)
 
     def _calls_of_same_side(self, relay: RelayedReport) -> Iterator[Sequence[Inference]]:
-        for names_request in (False, True):
-            for log_position in _positions_of_stored_reports(
-                relay, relay.side, self._place_of, states_request_id=names_request
-            ):
-                if records := self._records_of(log_position):
-                    yield records
+        log_positions = _positions_of_stored_reports(relay, relay.side, self._place_of, (False, True))
+        yield from filter(None, map(self._records_of, log_positions))
 
     def _dedup_keys_to_store(self, relay: RelayedReport) -> Iterator[bytes]:
         for key in relay.keys:
-            name = _ordinal_to_dedup_key(
-                relay.side, key, relay.end // END_STEP_NS, states_request_id=relay.names_request
+            name = partial(
+                dedup_key_of_relayed_report,
+                relay.side,
+                key,
+                relay.end // END_STEP_NS,
+                states_request_id=relay.names_request,
             )
             yield name(count_stored_reports(name, self._place_of))
-
-
-def _ordinal_to_dedup_key(
-    reporting_side: str, relay_key: str, time_step: int, *, states_request_id: bool
-) -> Callable[[int], bytes]:
-    return lambda ordinal: dedup_key_of_relayed_report(
-        reporting_side, relay_key, time_step, ordinal, states_request_id=states_request_id
-    )
 
 
 def _positions_of_stored_reports(
     relay: RelayedReport,
     reporting_side: str,
     find_log_position: LogPositionFinder,
-    *,
-    states_request_id: bool,
+    states_request_id: Iterable[bool],
 ) -> Iterator[int]:
     own = relay.end // END_STEP_NS
-    for key in relay.keys:
-        for step in (own, own - 1, own + 1):
-            name = _ordinal_to_dedup_key(reporting_side, key, step, states_request_id=states_request_id)
-            count = count_stored_reports(name, find_log_position)
-            for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
-                log_position = find_log_position(name(ordinal))
-                if log_position is not None:
-                    yield log_position
+    for states_id, key, step in product(states_request_id, relay.keys, (own, own - 1, own + 1)):
+        name = partial(dedup_key_of_relayed_report, reporting_side, key, step, states_request_id=states_id)
+        yield from positions_of_newest_reports(name, find_log_position)
 
 
 def _call_distance(relay: RelayedReport, other: Inference) -> Distance | None:
