@@ -11,6 +11,7 @@ import msgspec
 
 from spool.errors import Invalid, NotAllowed, RegistryDamaged
 from spool.registry.changes import RegistryChangeWriter
+from spool.registry.documents import split_into_portions
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -67,6 +68,7 @@ class InventoryChange:
 
 
 prepare_types_for_msgspec(Inventory)
+_decode_machines = msgspec.json.Decoder(list[Machine]).decode
 
 
 class InventoryTable:
@@ -116,7 +118,7 @@ class InventoryTable:
             followed = (_keep_earlier_check_in(known.get(machine.key), machine) for machine in machines)
             inventory = replace(inventory, machines=tuple(followed))
             self.prepare_list(inventory)
-            registry_rows.put_document(KIND, ID, msgspec.to_builtins(inventory))
+            registry_rows.put_document(KIND, ID, _stored_inventory(inventory))
             shown = {"source": source, **msgspec.to_builtins(change)}
             registry_rows.add_audit(inventory.imported, actor, "fleet.inventory", source, after=shown)
             return change
@@ -135,11 +137,21 @@ def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:
     return msgspec.structs.replace(machine, seen_before=seen_before)
 
 
+def _stored_inventory(inventory: Inventory) -> dict[str, Any]:
+    """
+    Return the document of a list. Its machines are texts of a few hundred each, because no other thread runs while
+    one JSON text is decoded.
+    """
+    texts = [msgspec.json.encode(portion).decode() for portion in split_into_portions(inventory.machines)]
+    return {**msgspec.to_builtins(replace(inventory, machines=())), "machines": texts}
+
+
 def _read_inventory(registry_rows: RegistryRows) -> Inventory | None:
     body: Mapping[str, Any] | None = registry_rows.document(KIND, ID)
     if body is None:
         return None
     try:
-        return msgspec.convert(body, Inventory)
-    except msgspec.ValidationError as error:
+        machines = [machine for text in body["machines"] for machine in _decode_machines(text)]
+        return msgspec.convert({**body, "machines": machines}, Inventory)
+    except (KeyError, TypeError, msgspec.DecodeError) as error:
         raise RegistryDamaged(f"the stored inventory cannot be read: {error}") from error

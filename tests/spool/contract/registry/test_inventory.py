@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from spool.errors import Invalid, NotAllowed
+from spool.errors import Invalid, NotAllowed, RegistryDamaged
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.tables.inventory import Machine
+from spool.registry.tables.inventory import ID, KIND, Machine
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
@@ -55,3 +57,25 @@ async def test_a_large_removal_needs_a_confirmation(registry: Registry) -> None:
     await table.replace_machines(machines(3), source="csv", confirmed=True, actor=ADA)
     rows = [row for row in await audit_rows(registry) if row.action == "fleet.inventory"]
     assert {3, 6, 9} == {(row.after or {})["machines"] for row in rows}
+
+
+async def test_a_long_list_is_read_in_short_steps(registry: Registry) -> None:
+    """No other thread runs while a JSON text is decoded, so no stored text has many machines."""
+    table = registry.inventory
+    await table.replace_machines(machines(1001), source="csv", confirmed=False, actor=ADA)
+    body = await table._changes.read(lambda rows: rows.document(KIND, ID))
+    assert body is not None
+    counts = [len(json.loads(text)) for text in body["machines"]]
+    assert (1001, 250) == (sum(counts), max(counts))
+    await table.load()
+    assert table.current is not None and tuple(machines(1001)) == table.current.machines
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"machines": None}, {"machines": [5]}, {"machines": ["[1]"]}, {"machines": ["["]}]
+)
+async def test_a_damaged_list_is_named(registry: Registry, wrong: dict[str, object]) -> None:
+    table = registry.inventory
+    await table._changes.change_rows(lambda rows: rows.put_document(KIND, ID, wrong), lambda _: None)
+    with pytest.raises(RegistryDamaged, match="the stored inventory cannot be read"):
+        await table.load()
