@@ -72,10 +72,9 @@ def require_own_host(request: web.Request, services: AllServices) -> None:
 def _own_origins(request: web.Request, services: AllServices) -> Collection[str]:
     """Return the origins of this server. Both schemes count if a proxy may receive HTTPS that no setting states."""
     host = request.headers.get("Host", "").lower()
-    operators = services.operators
+    resource = services.operators.assistants.mcp().oauth.resource.lower()
     over_https, over_http = f"https://{host}", f"http://{host}"
-    resource = operators.assistants.mcp().oauth.resource.lower()
-    if is_over_https(request, operators.people) or f"{resource}/".startswith(f"{over_https}/"):
+    if is_over_https(request, services.operators.people) or f"{resource}/".startswith(f"{over_https}/"):
         return (over_https,)
     return (over_http,) if is_loopback(hostname_without_port(host)) else (over_http, over_https)
 

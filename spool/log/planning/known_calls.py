@@ -111,12 +111,7 @@ class KnownCalls:
 
     def find_log_position(self, dedup_key: bytes, search_hours: Iterable[int]) -> int | None:
         id = self._index.short_id(dedup_key)
-        log_position = self._plan.ids.get(id)
-        return (
-            self._index.find_log_position((id,), search_hours, self._plan.at)
-            if log_position is None
-            else log_position
-        )
+        return self._plan.ids.get(id) or self._index.find_log_position((id,), search_hours, self._plan.at)
 
     def find_linked_call(
         self, record: Record, identity: RecordIdentity, search_hours: Iterable[int]
@@ -137,10 +132,8 @@ class KnownCalls:
 
     def _mark_pair_keys_as_used(self, pair_keys: Sequence[bytes], log_position: int) -> None:
         if pair_keys:
-            self._used_names.update(pair_keys)
-            self._used_names.update(
-                derived_dedup_key(known.id, _GUESSED) for known in self._records_of_call(log_position)[-1:]
-            )
+            known = self._records_of_call(log_position)[-1:]
+            self._used_names.update(pair_keys, [derived_dedup_key(each.id, _GUESSED) for each in known])
 
     def can_be_of_another_call(
         self, log_position: int, record: Record, span_scope: str | None, search_hours: Iterable[int]
@@ -495,9 +488,8 @@ class KnownCalls:
         for other, beside in zip(sorted(all_pairs.keys() - pairs.keys()), sorted(new_besides), strict=True):
             first, later = sorted((counting[other], counting[beside]))
             are_two_records = first != later and self._is_counted_call(first) and self._is_counted_call(later)
-            if are_two_records and self._merge_records_if_possible(first, later, record, search_hours):
-                self._terms.bridged += 1
-                self._count_accounting_term(accounting.BRIDGED, record)
+            if are_two_records:
+                self._merge_records_if_possible(first, later, record, search_hours)
 
     def _is_known_correction(self, correction: Correction) -> bool:
         # search only the id, because a stored correction may be unreadable, and a second one would count twice
@@ -588,9 +580,11 @@ class KnownCalls:
         index = self._index
         plan = self._plan
         id = index.short_id(dedup_key)
-        if id in plan.ids or index.is_among_newest_ids(id):
-            return False
-        if search_hours and index.find_log_position((id,), search_hours, plan.at) is not None:
+        if (
+            id in plan.ids
+            or index.is_among_newest_ids(id)
+            or (search_hours and index.find_log_position((id,), search_hours, plan.at) is not None)
+        ):
             return False
         plan.ids[id] = log_position
         plan.hours.append(hour)
@@ -712,8 +706,6 @@ class KnownCalls:
                 and self._merge_records_if_possible(first, later, record, search_hours)
             ):
                 joined.add(later)
-                self._terms.bridged += 1
-                self._count_accounting_term(accounting.BRIDGED, record)
             else:
                 self._count_failed_merge(record)
         if log_position not in joined:
@@ -918,6 +910,8 @@ class KnownCalls:
         )
         if is_later_open:
             self.amend_record(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
+        self._terms.bridged += 1
+        self._count_accounting_term(accounting.BRIDGED, joining_report)
         return True
 
     def _is_unread(self, topic: str, record_number: int) -> bool:

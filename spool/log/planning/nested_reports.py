@@ -127,7 +127,8 @@ class NestedReportSearch:
         filed = encode_times_as_dedup_key(nested_report)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # a repeated report, which was filed before
-        counting = None if own_position is None else self._record_that_counts(own_position)
+        own_records = [] if own_position is None else self._records_of(own_position)
+        counting = own_records[-1] if own_records else None
         if counting is not None and self._place_of(nested_pair_dedup_flag(counting)) is not None:
             return NestedMatch(None, (filed,))
         fitting = self._calls_that_may_be_same_as_nested_report(record, nested_report)
@@ -138,7 +139,7 @@ class NestedReportSearch:
         exact = [fit for fit in fitting.values() if fit.is_exact]
         fits = exact or list(fitting.values())
         if len(fits) == 1 or (exact and not nested_report.is_inner):
-            return NestedMatch(max(fits, key=_candidate_duration_ns).place, (filed,))
+            return NestedMatch(max(fits, key=lambda fit: fit.times[1] - fit.times[0]).place, (filed,))
         return NestedMatch(None, (filed, *self._dedup_keys_to_store(nested_report)))
 
     def has_complete_pair_without(self, log_position: int, nested_report: NestedReport) -> bool:
@@ -157,10 +158,6 @@ class NestedReportSearch:
                 further_dedup_keys(record), is_inner=nested_report.is_inner
             )
         )
-
-    def _record_that_counts(self, log_position: int) -> Inference | None:
-        records = self._records_of(log_position)
-        return records[-1] if records else None
 
     def _calls_that_may_be_same_as_nested_report(
         self, record: Inference, nested_report: NestedReport
@@ -183,7 +180,7 @@ class NestedReportSearch:
             # a report that joined a closed record could not add its times
             stated = decode_times_from_dedup_keys(further_dedup_keys(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
-            for other_times in stated or [_start_and_end(other)]:
+            for other_times in stated or [(other.start_time or 0, other.end_time or 0)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
                     if self._has_no_counterpart(records, is_inner_report=is_inner):
@@ -219,14 +216,6 @@ class NestedReportSearch:
             step = nested_report.end // STEP_NS
             name = partial(dedup_key_of_nested_report, key, step, is_inner=nested_report.is_inner)
             yield name(count_stored_reports(name, self._place_of))
-
-
-def _start_and_end(record: Inference) -> Times:
-    return record.start_time or 0, record.end_time or 0
-
-
-def _candidate_duration_ns(candidate: _NestedCandidate) -> int:
-    return candidate.times[1] - candidate.times[0]
 
 
 def is_one_within_other(one: Times, other: Times) -> bool:

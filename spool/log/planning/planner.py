@@ -90,11 +90,11 @@ class CommitPlanner:
                     log_positions.update([log_position for _, log_position in matches])
                 if identity.relay is not None:
                     log_positions.update(positions_of_other_side_reports(identity.relay, find))
-                linked_names = [linked for _, linked in identity.links]
                 above = identity.above
                 if above is not None and (has_besides or above.startswith(BESIDE)):
                     log_positions.update(self._sibling_call_positions(submission.heard_by, record, above))
-                names = (identity.id, *identity.lookups, *identity.keys_to_remember, *linked_names)
+                linked = [name for _, name in identity.links]
+                names = (identity.id, *identity.lookups, *identity.keys_to_remember, *linked)
                 log_positions.update(map(find, names))
             log_positions.update(
                 self.spans.positions_of_linkable_calls(submission.heard_by, submission.steps)
