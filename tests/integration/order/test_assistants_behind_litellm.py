@@ -22,10 +22,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from spool.record import Correction, Inference, Record
 from tests.clients.capture import PLACE, Capture, read
 from tests.clients.journal import Call
+from tests.integration.order.dealt.shared_gateways import SharedGateways
 from tests.integration.order.running import HOLD_S, SEED, Gateway, Request, normalised
 from tests.integration.order.test_captured_agents import dealt, pieces_of
 from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
 from tests.rounds import IS_LONG, examples, part
+from tests.spool.ledger.engines import POSTGRES, schemas_of
 
 FILES = sorted(PLACE.glob("*_litellm/*.jsonl.gz"))
 LATE_S = HOLD_S + 1.0
@@ -208,6 +210,32 @@ async def test_in_twenty_random_orders(path: Path, pause: float, tmp_path: Path)
     for number, order in zip(range(20), orders, strict=False):
         found = await records_after(order, pause=pause, directory=tmp_path / str(number))
         assert_are_the_journals(found, capture)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("pause", [0.0, LATE_S], ids=["in time", "late"])
+@pytest.mark.parametrize("path", FILES, ids=captured)
+async def test_over_two_gateways_of_which_one_is_killed(
+    path: Path, pause: float, request: pytest.FixtureRequest
+) -> None:
+    """On PostgreSQL, items reach two gateways in turn. After half of them, a new process replaces one gateway."""
+    capture = read(path)
+    orders = orders_of_items(capture, random.Random(f"{SEED} killed {path.name} {pause}"))
+    expected = (
+        len(capture.told),
+        sum(call.input_tokens or 0 for call in capture.told),
+        sum(call.output_tokens or 0 for call in capture.told),
+    )
+    for _, order in zip(range(2), orders, strict=False):
+        gateways = SharedGateways(schemas_of(POSTGRES, request)())
+        await gateways.start()
+        for number, each in enumerate(order):
+            if number == len(order) // 2:
+                await gateways.kill()
+            await gateways.take(each)
+            await gateways.pass_time(pause)
+        _, counted = await gateways.judged()
+        assert expected == counted
 
 
 # -- equal calls at the same time ----------------------------------------------------------------------------
