@@ -540,7 +540,12 @@ class KnownCalls:
         self._used_names.clear()
         if noted and known is not record:
             self._add_dedup_keys_to_record(topic, number, noted)
-        if known is record and identity.relay is not None and record.status == "error":
+        if (
+            known is record
+            and isinstance(record, Inference)
+            and record.status == "error"
+            and identity.relay is not None
+        ):
             # it is compared with near reports only now, when its record has its times
             self._relayed = None
             relay = identity._replace(also=(), links=(), nesting=None)
