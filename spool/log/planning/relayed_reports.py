@@ -88,12 +88,16 @@ class RelayedReportSearch:
             for log_position in positions_of_other_side_reports(relay, self._place_of)
             if (records := self._records_of(log_position)) and not records[-1].shadow
         }
-        fitting = {
+        distances = {
             log_position: distance
             for log_position, records in others.items()
             if (distance := _call_distance(relay, records[0])) is not None
-            and (own_records or not failed or not distance[0])
-            and self._is_free(log_position, record, records)
+        }
+        fitting = {
+            log_position: distance
+            for log_position, distance in distances.items()
+            if (own_records or not failed or not distance[0])
+            and self._is_free(log_position, record, others[log_position])
         }
         if own_records and own_records[-1].id in {others[log_position][-1].id for log_position in fitting}:
             return NestedMatch(own_position, ())
@@ -102,7 +106,7 @@ class RelayedReportSearch:
                 min(fitting, key=lambda log_position: (fitting[log_position], log_position)), ()
             )
         if own_records:
-            exchanged = self._find_by_exchange(record, relay, others) if failed and others else None
+            exchanged = self._find_by_exchange(record, relay, others) if failed and distances else None
             ids = {each.id for each in own_records}
             if exchanged is not None or any(
                 each.id in ids for records in self._calls_of_same_side(relay) for each in records
