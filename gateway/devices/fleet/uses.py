@@ -223,8 +223,9 @@ def _grown_sessions(
             if known is not None:
                 sessions[name] = known
             continue
+        is_new = known is None and 0 < before.looked < changed_at
         if known is None:
-            is_use = before.looked > 0 and changed_at > before.looked and size >= observation.least_growth
+            is_use = is_new and size >= observation.least_growth
         elif observation.is_database:
             is_use = changed_at != known.changed_at
         else:
@@ -232,7 +233,7 @@ def _grown_sessions(
         if is_use:
             grown[name] = changed_at
         if now - changed_at <= SESSIONS_KEPT_S:
-            began = known.began if known is not None else before.looked if is_use else 0.0
+            began = known.began if known is not None else before.looked if is_new else 0.0
             sessions[name] = KnownSession(size, changed_at, began)
     return sessions, grown
 

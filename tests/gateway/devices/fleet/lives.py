@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -164,6 +164,10 @@ class Story:
         """Let all people of the laptop work on the same days."""
         self._days = list(self.office_hours())
 
+    def fix_hours(self, days: Iterable[tuple[float, float]]) -> None:
+        """Let all people of the laptop work at these times."""
+        self._days = list(days)
+
     def _sit(
         self, terminal: Terminal, began: float, ended: float, gap: Callable[[], float], session_s: float
     ) -> None:
@@ -171,7 +175,8 @@ class Story:
         while now < ended:
             if now >= until:
                 session, until = self.new_id(), now + self.dice.uniform(0.2, 2) * session_s
-            self.prompt(terminal, session, now)
+            if not self.life.is_asleep(now):
+                self.prompt(terminal, session, now)
             later = now + gap()
             if later >= min(until, ended):
                 self.open(terminal, session, min(self.dice.uniform(now, later), ended))
@@ -383,6 +388,49 @@ def database(dice: random.Random, days: float) -> Life:
     return story.told()
 
 
+def night_shift(dice: random.Random, days: float) -> Life:
+    """Somebody works over midnight, with the laptop asleep for some time around it. Sometimes calls are lost later."""
+    story = Story(dice, "asleep over midnight", days)
+    since = dice.choice((START + dice.uniform(0.2, 0.8) * days * DAY, 1e12))
+    nights = [START + DAY * night for night in range(1, int(days))]
+    story.fix_hours((at - dice.uniform(1, 4) * HOUR, at + dice.uniform(1, 4) * HOUR) for at in nights)
+    for at in nights:
+        story.life.asleep.append((at - dice.uniform(1, 50) * MINUTE, at + dice.uniform(1, 50) * MINUTE))
+    terminals = [Terminal(0, dice.choice(PROGRAMS), number, never) for number in range(dice.randrange(1, 3))]
+    terminals[0].lost = between(since, 1e12)
+    story.work(terminals, dice.choice((often_used, seldom_used))(dice), session_s=dice.choice((HOUR, DAY)))
+    return story.told()
+
+
+def corrected_clock(dice: random.Random, days: float) -> Life:
+    """The clock is set back by half an hour several times while somebody works, in the midst of losses too."""
+    story = Story(dice, "clock corrected again and again", days)
+    offset, at = 0.0, START + dice.uniform(0.1, 0.4) * days * DAY
+    while at < story.life.end:
+        offset -= dice.choice((HOUR / 2, HOUR / 2, -HOUR / 2))
+        story.life.clocks.append((at, offset))
+        at += dice.uniform(0.1, 0.6) * days * DAY
+    since = START + dice.uniform(0.3, 1.5) * days * DAY
+    until = since + dice.choice((3 * HOUR, 30 * DAY))
+    story.work([Terminal(0, dice.choice(PROGRAMS), 0, between(since, until))], often_used(dice))
+    return story.told()
+
+
+def long_closed(dice: random.Random, days: float) -> Life:
+    """A program is closed for most of the time, and then used heavily in many sessions. Another one is used as ever."""
+    story = Story(dice, "closed for days, then used heavily", days)
+    one, other = two_programs(dice)
+    story.work([Terminal(0, other, 9, never)], often_used(dice))
+    opened = START + dice.uniform(0.3, 0.7) * days * DAY
+    story.fix_hours([(START + HOUR, START + 2 * HOUR), (opened, opened + 5 * HOUR)])
+    lost = dice.choice((never, between(opened, 1e12), between(opened + HOUR, opened + 2 * HOUR)))
+    terminals = [
+        Terminal(0, one, number, lost if number else never) for number in range(dice.randrange(2, 5))
+    ]
+    story.work(terminals, lambda: dice.uniform(0.5, 4) * MINUTE, session_s=dice.choice((1.0, HOUR)))
+    return story.told()
+
+
 def mixed(dice: random.Random, days: float) -> Life:
     """Everything at once: people with two programs and some terminals, faults, containers, links and openings."""
     story = Story(dice, "mixed", days, homes=dice.randrange(1, 4))
@@ -415,7 +463,7 @@ def mixed(dice: random.Random, days: float) -> Life:
 KINDS = (
     fine, fine_and_seldom, idle_openings, silent, silent_seldom, bad_setting, stopped_agent, two_people, one_shots,
     two_terminals, container_hides, linked, half_lost, moved_clock, database,
-    mixed,
+    night_shift, corrected_clock, long_closed, mixed,
 )  # fmt: skip
 
 

@@ -21,11 +21,13 @@ from gateway.devices.agent.probe import look
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.agent.probe.places import PLACES
+from gateway.devices.agent.sessions import PROGRAMS_BY_NAME
 from gateway.devices.fleet.assistant_states import updated_remembered_evidence_json
 from gateway.devices.fleet.uses import LOSING, RememberedAssistantUses
 from gateway.devices.machine_state import COVERED, MachineEvidence, MachineState, evaluate_machine_state
 from spool.devices.device import Device
 from tests.gateway.devices.fleet.lives import (
+    BYTES,
     DAY,
     HOUR,
     KINDS,
@@ -49,6 +51,14 @@ INTERVAL_S = 60.0
 ASSISTANT_OF = {"copilot_cli": "copilot"}
 # a loss that stands this long after its rule must be shown: prompt and answer may be in the slots of two looks
 SLACK_S = 2 * LOOK_S
+# The third loss of a day is held until six slots in a row are heard. A laptop may find a loss a day after it happened.
+LOSSES_HELD, HELD_DAYS, SLOTS_OF_A_HOLD = 3, 2, 7
+
+
+def slot_of_growth(use: Use) -> float:
+    """Return the slot in which a use is seen: that of its prompt, or of its answer where a prompt writes too little."""
+    is_seen_at_once = BYTES[use.program][0] >= PROGRAMS_BY_NAME[use.program].least_growth
+    return (use.at if is_seen_at_once else use.answered) // LOOK_S
 
 
 class Agent:
@@ -189,7 +199,7 @@ class Figures:
 class Standing:
     """
     A lost slot of a terminal that nothing has ended yet. A repair ends it, and a later heard use of the same terminal
-    or of a session that began later: it shows that new sessions report.
+    or of a session that began after the look that follows the loss: it shows that new sessions report.
     """
 
     use: Use
@@ -210,7 +220,8 @@ class Truth:
     def __post_init__(self) -> None:
         self._uses = list(reversed(self.life.uses))
         self._awake, self._before = 0.0, START
-        self._heard_since_loss = 99
+        self._heard_since_loss: dict[tuple[int, str], set[float]] = {}
+        self._losses: dict[tuple[int, str], list[float]] = defaultdict(list)
         self._slots: set[tuple[object, ...]] = set()
         self._began: dict[str, float] = {}
 
@@ -233,7 +244,7 @@ class Truth:
             if state.word in COVERED and not each.is_hidden:
                 each.is_hidden = True
                 self.figures.hidden += 1
-        if not self.standing and self._heard_since_loss >= 7:
+        if not self.standing and not any(map(self._may_be_held, self._losses)):
             self.figures.healthy += 1
             self.figures.false += state.word == LOSING
         elif state.word == LOSING and overdue:
@@ -255,28 +266,34 @@ class Truth:
         return {"agent_down"} if is_cut else {"no_record", "intermittent"}
 
     def _take(self, use: Use) -> None:
-        where = (use.home, use.program, use.terminal)
+        where = (use.home, use.program)
         began = self._began.setdefault(use.session, use.at)
         if not use.is_lost:
-            self._heard_since_loss += 1
+            self._heard_since_loss.setdefault(where, set()).add(use.answered // LOOK_S)
             self.standing = [each for each in self.standing if not self._is_ended(each.use, use, began)]
             return
+        if self._heard_since_loss.pop(where, None) is not None or not self._losses[where]:
+            self._losses[where].append(use.answered)
         if self._is_beside_heard_call(use):
             return
-        self._heard_since_loss = 0
-        slot = (*where, use.session, use.at // LOOK_S)
+        slot = (*where, use.terminal, use.session, slot_of_growth(use))
         if slot not in self._slots:
             self._slots.add(slot)
             self.figures.lost += 1
             self.standing.append(Standing(use, self._awake))
 
+    def _may_be_held(self, where: tuple[int, str]) -> bool:
+        """Return whether a home lost calls of a program so often that its loss stands although a later use is heard."""
+        newest = self._losses[where][-LOSSES_HELD:]
+        is_often = len(newest) == LOSSES_HELD and newest[-1] - newest[0] <= HELD_DAYS * DAY
+        return is_often and len(self._heard_since_loss.get(where, ())) < SLOTS_OF_A_HOLD
+
     def _is_ended(self, lost: Use, heard: Use, began: float) -> bool:
-        if (lost.home, lost.program) != (
-            heard.home,
-            heard.program,
-        ) or lost.at // LOOK_S >= heard.at // LOOK_S:
+        if (lost.home, lost.program) != (heard.home, heard.program) or slot_of_growth(lost) >= slot_of_growth(
+            heard
+        ):
             return False
-        return lost.terminal == heard.terminal or lost.at < began
+        return lost.terminal == heard.terminal or lost.at < began // LOOK_S * LOOK_S
 
     def _is_beside_heard_call(self, use: Use) -> bool:
         """Return whether a call of the same session within ten minutes was heard, which hides the loss."""
@@ -296,7 +313,7 @@ class Truth:
             if (each.use.home, each.use.program, each.use.terminal) == (use.home, use.program, use.terminal)
         ]
         least = 3 if use.program in SURE else 5
-        slots = sorted({each.use.at // LOOK_S for each in same})
+        slots = sorted({slot_of_growth(each.use) for each in same})
         if len(slots) >= least and now >= slots[least - 1] * LOOK_S + 2 * LOOK_S + SLACK_S:
             # uses during sleep are seen only afterwards
             return same[least - 1].awake + SLACK_S <= self._awake
@@ -367,7 +384,7 @@ def test_the_silent_one_of_two_people_is_shown_within_20_minutes_of_use(tmp_path
                 if name.endswith(f" {1000 + home}") and memory.used is not None
             }
             assert all(states.get(home) != LOSING for home in others), (seed, now)
-            of_slots = sorted({use.at // LOOK_S for use in lost if use.answered <= now - 15 * MINUTE})
+            of_slots = sorted({slot_of_growth(use) for use in lost if use.answered <= now - 15 * MINUTE})
             needed = 3 if lost and lost[0].program in SURE else 5
             if len(of_slots) > needed:
                 assert all(states[home] == LOSING for home in losers), (seed, now)

@@ -18,14 +18,14 @@ from gateway.devices.fleet.uses import (
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 LOOK_S = 300.0
-PROMPT = 4000  # bytes
+PROMPT, OPENED = 4000, 351  # bytes
 
 
 @dataclass
 class Day:
     """
-    A day of one home. `uses` are times of prompts by session, and `calls` those of calls that arrived. Times are in
-    seconds, and the probe looks every five minutes.
+    A day of one home. `uses` are times of prompts by session, and `calls` those of calls that arrived. `opened` are the
+    times at which a session got a file with a few bytes. Times are in seconds, and the probe looks every five minutes.
     """
 
     uses: Mapping[str, Sequence[float]]
@@ -37,20 +37,20 @@ class Day:
     is_sure: bool = True
     late_s: float = 0.0  # how long each call takes to arrive
     bytes_of_use: int = PROMPT
+    opened: Mapping[str, float] = field(default_factory=dict)
 
     def shown(self, at: float) -> float:
         """Return what the laptop's clock showed at a true time."""
         return at - self.set_back[1] if self.set_back is not None and at >= self.set_back[0] else at
 
     def observation(self, now: float) -> UseObservation:
-        files = {
-            session: SessionFile(
-                sum(self.bytes_of_use for at in times if at <= now),
-                self.shown(max(at for at in times if at <= now)),
-            )
-            for session, times in self.uses.items()
-            if times[0] <= now
-        }
+        files = {}
+        for session, times in self.uses.items():
+            grown = [at for at in times if at <= now]
+            opened = [at for name, at in self.opened.items() if name == session and at <= now]
+            if grown or opened:
+                size = self.bytes_of_use * len(grown) + OPENED * len(opened)
+                files[session] = SessionFile(size, self.shown(max(grown + opened)))
         heard: dict[str, HeardCalls] = {}
         for session, times in self.calls.items():
             for at in times:
@@ -132,6 +132,16 @@ def test_one_person_hides_no_other_session() -> None:
     uses = {"a": heard, "b": lost, "c": [began]}
     found = Day(uses, {"a": [at + 9 for at in heard], "c": [began + 9]}).states(5)
     assert ("losing", "heard") == (found[began - 299], last(found))
+
+
+@pytest.mark.parametrize("opened_s", [0.0, LOOK_S])
+def test_a_session_begins_when_its_file_appears(opened_s: float) -> None:
+    """Gemini CLI's file has a few bytes before the first answer. A heard use of such a session ends a loss as well."""
+    uses = {"a": every(HOUR, 2 * HOUR, 200), "b": [3 * HOUR]}
+    heard = Day(uses, {"b": [3 * HOUR + 9]}, opened={"b": 3 * HOUR - opened_s})
+    assert "heard" == last(heard.states(4))
+    before = Day(uses, {"b": [3 * HOUR + 9]}, opened={"b": HOUR - 2 * LOOK_S})
+    assert "losing" == last(before.states(4))
 
 
 def test_uses_of_different_sessions_are_a_loss() -> None:
