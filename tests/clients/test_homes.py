@@ -24,7 +24,7 @@ from gateway.devices.agent.heard_calls import read_heard_calls
 from gateway.devices.agent.link import USE
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.agent.sessions import PROGRAMS_BY_ASSISTANT
+from gateway.devices.agent.sessions import PROGRAMS_BY_NAME
 from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.acceptance.test_devices import AGENT, FLEET, Agent
 from tests.clients import managed
@@ -33,6 +33,7 @@ from tests.clients.conftest import Stand
 from tests.clients.provider import Provider
 from tests.clients.test_managed_policy import Collector
 from tests.free_ports import free_port
+from tests.gateway.devices.agent.probe.trees import PROGRAM_OF
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.clients
@@ -193,7 +194,7 @@ def test_the_home_that_loses_is_named_and_no_other(machine: Machine) -> None:
                 for name, (policy, *_) in TERMINALS.items():
                     print(f"{now - began:6.0f}", name, {who: each[policy] for who, each in found.items()})
                     if name in waiting:
-                        slots = 3 if PROGRAMS_BY_ASSISTANT[policy].has_sure_uses else 5
+                        slots = 3 if PROGRAMS_BY_NAME[PROGRAM_OF[policy]].has_sure_uses else 5
                         assert now - began < FOUND_S[slots], f"{name} of {loser} is not named"
                     if found[loser][policy][1] == "losing" and name in waiting:
                         waiting.remove(name)

@@ -16,11 +16,12 @@ from gateway.devices.agent.policy.targets import MANAGED as POLICIES
 from gateway.devices.agent.policy.targets import Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.agent.sessions import PROGRAMS_BY_ASSISTANT
+from gateway.devices.agent.sessions import PROGRAMS_BY_NAME
 from tests.clients import managed
 from tests.clients.assistants import Place
 from tests.clients.provider import Provider
 from tests.clients.test_managed_policy import RUN, Collector, variables_of_rival, write_rivals
+from tests.gateway.devices.agent.probe.trees import PROGRAM_OF
 
 pytestmark = pytest.mark.clients
 
@@ -124,7 +125,7 @@ def test_the_probe_states_what_the_program_does(
     write_environment(root / "etc/environment", variables)
     found = states(root, home, ours.url)[name]
     assert does == stated(found), found
-    program = PROGRAMS_BY_ASSISTANT[name]
+    program = PROGRAMS_BY_NAME[PROGRAM_OF[name]]
     files = GuardedFolder(home).session_files(program.folder, program.shapes)
     assert max(file.changed_at for file in files.values()) >= begin - 2
 

@@ -28,9 +28,9 @@ class SessionProgram:
 
     `folder` is below a home. A variable of `moved` names a place that replaces the stated beginning of `folder`.
     `shapes` are the paths of session files below `folder`, as one pattern per level; a group has the session's id,
-    of which only `id_length` characters are compared. If `is_database`, one file has all sessions, so each change
-    is a use. Growth below `least_growth` bytes is no use. `has_sure_uses` says that only a prompt makes the files grow
-    by more. docs/fleet/coverage.md has what each program writes.
+    of which only `id_length` characters are compared. Without `shapes`, only calls show a use. If `is_database`, one
+    file has all sessions, so each change is a use. Growth below `least_growth` bytes is no use. `has_sure_uses` says
+    that only a prompt makes the files grow by more. docs/fleet/coverage.md has what each program writes.
     """
 
     name: str
@@ -62,6 +62,7 @@ PROGRAMS: Final = (
         moved={"CODEX_HOME": ".codex"},
         least_growth=4096,
     ),
+    SessionProgram(name="copilot_chat", assistant="copilot", folder="", shapes=(), is_database=True),
     SessionProgram(
         name="copilot_cli",
         assistant="copilot",
@@ -95,19 +96,12 @@ PROGRAMS: Final = (
     ),
 )
 PROGRAMS_BY_NAME: Final = {program.name: program for program in PROGRAMS}
-PROGRAMS_BY_ASSISTANT: Final = {program.assistant: program for program in PROGRAMS}
-COPILOT: Final = "copilot"  # assistant with two programs, which are named like the sources of their records
 _HOME_VARIABLE: Final = re.compile(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)")
 
 
 def program_of_call(source: str, service: str | None) -> str | None:
-    """Return the program that made a call, or None if it is no coding assistant."""
-    assistant = assistant_of_source(source, service)
-    return source if assistant == COPILOT else assistant
-
-
-def programs_of_assistant(assistant: str) -> tuple[str, ...]:
-    return ("copilot_chat", "copilot_cli") if assistant == COPILOT else (assistant,)
+    """Return the program that made a call, or None if it is no coding assistant. Copilot's are named like sources."""
+    return source if source in PROGRAMS_BY_NAME else assistant_of_source(source, service)
 
 
 def session_key(program: str, id: str) -> str:

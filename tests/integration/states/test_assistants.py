@@ -17,7 +17,6 @@ from gateway.devices.agent.heard_calls import HeardCalls
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.uses import RememberedAssistantUses
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.record import utc_iso
@@ -88,7 +87,7 @@ class Site:
 
     def __init__(self, faces: Faces, place: Path, clock: MovedClock, key: str) -> None:
         self.faces, self.clock, self._key = faces, clock, key
-        self.laptops = [Laptop(name, place / name, clock) for name in PLACES]
+        self.laptops = [Laptop(name, place / name, clock) for name in MANAGED]
 
     async def look(self, *, used: bool = False, heard: bool = False, forward: str = "") -> None:
         """Let the laptops report after five minutes. Calls that the agents heard arrive, unless they wait."""
@@ -115,7 +114,7 @@ class Site:
         """Return the words and causes of all laptops, after comparing all faces."""
         await compare(self.faces, 0)
         rows = (await self.faces.api("/fleet/devices"))["devices"]
-        assert len(PLACES) == len(rows)
+        assert len(MANAGED) == len(rows)
         causes = [[(cause["state"], cause["cause"]) for cause in row["causes"]] for row in rows]
         return {
             (row["state"], *(found[0] if found else ("", "")))
@@ -129,7 +128,7 @@ async def test_each_assistant_has_one_state_at_each_step(serve: Serve, tmp_path:
     faces = await faces_of(await serve(config=config, clock=clock), tmp_path / "data-0")
     site = Site(faces, tmp_path / "laptops", clock, await faces.server.make_key("fleet", scopes=SCOPES))
     inventory = faces.server.app.services.operators.installation.require_registry().inventory
-    machines = [Machine(serial=name, last_seen=clock.now()) for name in PLACES]
+    machines = [Machine(serial=name, last_seen=clock.now()) for name in MANAGED]
     await inventory.replace_machines(machines, source="csv", confirmed=True, actor=Actor("test", ""))
 
     await site.look()

@@ -18,14 +18,7 @@ from gateway.devices.agent import jsonc
 from gateway.devices.agent.edits import SettingsEditor
 from gateway.devices.agent.heard_calls import HeardCalls
 from gateway.devices.agent.link import ENDPOINT, USE
-from gateway.devices.agent.policy.targets import (
-    MACOS,
-    MANAGED,
-    PREFERENCES,
-    RECORDS,
-    WINDOWS,
-    ManagedAssistant,
-)
+from gateway.devices.agent.policy.targets import MACOS, MANAGED, PREFERENCES, RECORDS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.places import (
     ENVIRONMENT_FILES,
@@ -64,13 +57,7 @@ from gateway.devices.agent.probe.telemetry import (
     parse_document,
     parse_preferences,
 )
-from gateway.devices.agent.sessions import (
-    PROGRAMS_BY_ASSISTANT,
-    moved_places,
-    programs_of_assistant,
-    session_key,
-    user_key,
-)
+from gateway.devices.agent.sessions import PROGRAMS, PROGRAMS_BY_NAME, moved_places, session_key, user_key
 from gateway.devices.fleet.heartbeat_facts import (
     MAX_TEXT,
     NOT_INSTALLED,
@@ -138,7 +125,7 @@ class AgentLink:
 
     def newest_call(self, assistant: str) -> float | None:
         """Return the end of the newest call of an assistant, by any user of the machine."""
-        heard = map(self.calls.get, programs_of_assistant(assistant))
+        heard = (self.calls.get(program.name) for program in PROGRAMS if program.assistant == assistant)
         return max((each.ended for each in heard if each is not None), default=None)
 
 
@@ -164,15 +151,19 @@ def probe_and_remember_states(
         }
         for home in machine.homes
     ]
-    assistants = {
-        name: _AssistantProbe(
-            machine, link, policy, MANAGED[name], places, READERS[name], now, remembered_uses
-        ).evaluate_and_remember_assistant(
-            list(zip(machine.homes, variables, strict=True)), common, allowed_report_words
+    programs: dict[str, list[_ProgramFindings]] = {}
+    for name, places in PLACES.items():
+        probe = _ProgramProbe(machine, link, policy, name, places, READERS[name], now, remembered_uses)
+        findings = probe.evaluate_and_remember_program(
+            list(zip(machine.homes, variables, strict=True)), common, looks_at_use=USE in allowed_report_words
         )
-        for name, places in PLACES.items()
+        programs.setdefault(PROGRAMS_BY_NAME[name].assistant, []).append(findings)
+    found: dict[str, Any] = {
+        "assistants": {
+            name: _assistant_fields(name, each, link, allowed_report_words, now)
+            for name, each in programs.items()
+        }
     }
-    found: dict[str, Any] = {"assistants": assistants}
     if policy is not None:
         found["policy"] = policy.heartbeat_fields()
     return found
@@ -250,13 +241,61 @@ def _slots_by_day(homes: Sequence[HomeState]) -> dict[str, list[int]]:
     return {day: [sum(numbers) for numbers in zip(*days[day], strict=True)] for day in sorted(days)}
 
 
-class _AssistantProbe:
+@dataclass(frozen=True, slots=True)
+class _ProgramFindings:
+    """What was found about a program of an assistant. `endpoint` is an address that is not Tollhouse's, or ""."""
+
+    homes: Sequence[HomeState]
+    is_configured: bool
+    version: str
+    endpoint: str
+
+
+def _assistant_fields(
+    name: str,
+    programs: Sequence[_ProgramFindings],
+    link: AgentLink,
+    allowed_report_words: Sequence[str],
+    now: float,
+) -> dict[str, Any]:
+    """Return the heartbeat fields of an assistant: the worst state of its installed programs."""
+    present = [each for each in programs if each.homes[0].state != NOT_INSTALLED] or programs
+    found_homes = [home for each in present for home in each.homes]
+    worst = worst_home_state(found_homes, now=now)
+    found: dict[str, Any] = {"state": worst.state, "configured": any(each.is_configured for each in present)}
+    if worst.cause:
+        found["cause"] = worst.cause
+    if version := max((each.version for each in present), key=_version_sort_key):
+        found["version"] = version
+    # a file written before the clock was set back may have a time in the future
+    uses = [min(each.used_at, now) for each in found_homes if each.used_at is not None]
+    use = worst.memory.use_state(now=now)
+    # without this time, an older gateway does not judge uses that this probe cannot judge
+    used_at = None if use == UNSEEN else max(uses, default=None)
+    if USE in allowed_report_words and worst.state != NOT_INSTALLED:
+        memory = worst.memory
+        times = {"used_at": used_at, "state_since": memory.since}
+        if worst.is_direct:  # only the gateway sees the calls
+            found["direct"] = True
+        else:
+            times |= {"unheard_since": memory.unheard, "heard_at": link.newest_call(name)}
+            found["use"] = use
+            if slots := _slots_by_day(found_homes):
+                found["slots"] = slots
+        found |= {name: _format_hour_of_time(at) for name, at in times.items() if at is not None}
+    endpoint = next((each.endpoint for each in present if each.endpoint), "")
+    if ENDPOINT in allowed_report_words and (host := endpoint_host(endpoint)):
+        found["endpoint"] = host[:MAX_TEXT]
+    return found
+
+
+class _ProgramProbe:
     def __init__(
         self,
         machine: ProbedMachine,
         link: AgentLink,
         policy: _AppliedPolicy | None,
-        managed: ManagedAssistant,
+        name: str,
         places: AssistantLocations,
         reader: SettingsReader,
         now: float,
@@ -265,8 +304,8 @@ class _AssistantProbe:
         self._machine = machine
         self._link = link
         self._policy = policy
-        self._managed = managed
-        self._program = PROGRAMS_BY_ASSISTANT[managed.name]
+        self._program = PROGRAMS_BY_NAME[name]
+        self._managed = MANAGED[self._program.assistant]
         self._places = places
         self._reader = reader
         self._now = now
@@ -281,58 +320,30 @@ class _AssistantProbe:
         self._endpoint = ""  # last seen address of an endpoint that is not Tollhouse's
         self._is_unreadable = False  # whether the user of the home seen last may not read the policy
 
-    def evaluate_and_remember_assistant(
+    def evaluate_and_remember_program(
         self,
         homes: Sequence[tuple[UserHome, EnvironmentVariables]],
         common: EnvironmentVariables,
-        allowed_report_words: Sequence[str],
-    ) -> dict[str, Any]:
-        is_on_machine = self._is_installed_for_all()
-        self._looks_at_use = USE in allowed_report_words
+        *,
+        looks_at_use: bool,
+    ) -> _ProgramFindings:
+        self._looks_at_use = looks_at_use
         own = [(home, variables) for home, variables in homes if self._is_installed_in(home.folder)]
-        version = self._newest_assistant_version([home for home, _ in homes])
+        version = self._newest_version([home for home, _ in homes])
         facts = [
-            (home.user, self._assistant_facts(home, variables, version, looks_at_use=self._looks_at_use))
+            (home.user, self._program_facts(home, variables, version, looks_at_use=looks_at_use))
             for home, variables in own
         ]
         if not facts:
             nobody = UserHome(folder=GuardedFolder(self._machine.root.path / "nonexistent"))
-            alone = self._assistant_facts(nobody, common, version, looks_at_use=False)
-            facts = [(None, replace(alone, is_installed=is_on_machine))]
+            alone = self._program_facts(nobody, common, version, looks_at_use=False)
+            facts = [(None, replace(alone, is_installed=self._is_installed_for_all()))]
         found_homes = [
             self._evaluate_and_remember_home(user, each) for user, each in self._facts_with_calls(facts)
         ]
-        worst = worst_home_state(found_homes, now=self._now)
-        found: dict[str, Any] = {
-            "state": worst.state,
-            "configured": any(each.is_configured for _, each in facts),
-        }
-        if worst.cause:
-            found["cause"] = worst.cause
-        if version:
-            found["version"] = version
-        # a file written before the clock was set back may have a time in the future
-        uses = [min(each.used_at, self._now) for each in found_homes if each.used_at is not None]
-        use = worst.memory.use_state(now=self._now)
-        # without this time, an older gateway does not judge uses that this probe cannot judge
-        used_at = None if use == UNSEEN else max(uses, default=None)
-        if self._looks_at_use and worst.state != NOT_INSTALLED:
-            memory = worst.memory
-            times = {"used_at": used_at, "state_since": memory.since}
-            if worst.is_direct:  # only the gateway sees the calls
-                found["direct"] = True
-            else:
-                times |= {
-                    "unheard_since": memory.unheard,
-                    "heard_at": self._link.newest_call(self._managed.name),
-                }
-                found["use"] = use
-                if slots := _slots_by_day(found_homes):
-                    found["slots"] = slots
-            found |= {name: _format_hour_of_time(at) for name, at in times.items() if at is not None}
-        if ENDPOINT in allowed_report_words and (host := endpoint_host(self._endpoint)):
-            found["endpoint"] = host[:MAX_TEXT]
-        return found
+        return _ProgramFindings(
+            found_homes, any(each.is_configured for _, each in facts), version, self._endpoint
+        )
 
     def _facts_with_calls(
         self, homes: Sequence[tuple[int | None, AssistantFacts]]
@@ -343,16 +354,15 @@ class _AssistantProbe:
         that uses the assistant. If several use it, they belong to none, and a home that needs them cannot be judged.
         """
         program, calls = self._program, self._link.calls
-        names = programs_of_assistant(self._managed.name)
-        knows_users = any(key.partition(" ")[0] in names and " " in key for key in calls)
+        knows_users = any(key.startswith(f"{program.name} ") for key in calls)
         in_use = [
             user for user, each in homes if each.used_at is not None and self._now - each.used_at <= RECENT_S
         ]
         for user, facts in homes:
             by_user = knows_users and user is not None
             is_only = not in_use or in_use == [user]
-            of_home = [calls.get(user_key(name, user if by_user else None)) for name in names]
-            shared = [each for each in of_home if each is not None] if by_user or is_only else []
+            of_home = calls.get(user_key(program.name, user if by_user else None))
+            shared = [of_home] if of_home is not None and (by_user or is_only) else []
             own = [calls[session] for session in facts.sessions if session in calls]
             of_user = shared if program.is_database or not facts.sessions else []
             ended = max((each.ended for each in (*own, *of_user)), default=None)
@@ -363,14 +373,14 @@ class _AssistantProbe:
                 unseen = SEVERAL_USERS if needs_users else ""
             elif (
                 self._looks_at_use
+                and program.shapes
                 and not unseen
                 and by_user
                 and ended is not None
                 and self._now - ended <= RECENT_S
             ):
                 is_elsewhere = facts.used_at is None or facts.used_at < ended - DAY_S
-                is_of_program = calls.get(user_key(program.name, user)) in shared
-                unseen = SESSIONS_ELSEWHERE if is_elsewhere and is_of_program and not own else ""
+                unseen = SESSIONS_ELSEWHERE if is_elsewhere and shared and not own else ""
             yield user, replace(facts, unseen=unseen, newest_call=ended, calls=calls, calls_of_user=shared)
 
     def _evaluate_and_remember_home(self, user: int | None, facts: AssistantFacts) -> HomeState:
@@ -388,10 +398,12 @@ class _AssistantProbe:
         )
 
     def _memory_name_of_user(self, user: int | None) -> str:
-        return f"{self._managed.name} {'' if user is None else user}"
+        return f"{self._program.name} {'' if user is None else user}"
 
     def _is_installed_for_all(self) -> bool:
         system, root = self._machine.system, self._machine.root
+        if not self._places.package:
+            return False
         suffixes = (".exe", ".cmd") if system == WINDOWS else ("",)
         programs = [
             f"{folder}/{self._places.program}{end}" for folder in PROGRAM_FOLDERS[system] for end in suffixes
@@ -401,8 +413,9 @@ class _AssistantProbe:
 
     def _is_installed_in(self, home: GuardedFolder) -> bool:
         names = [*self._places.folders]
-        names += [f"{folder}/{self._places.program}" for folder in USER_PROGRAM_FOLDERS]
-        names += [f"{folder}/{self._places.package}" for folder in USER_PACKAGE_FOLDERS]
+        if self._places.package:
+            names += [f"{folder}/{self._places.program}" for folder in USER_PROGRAM_FOLDERS]
+            names += [f"{folder}/{self._places.package}" for folder in USER_PACKAGE_FOLDERS]
         return any(map(home.exists, names)) or bool(self._extension_folders(home))
 
     def _extension_folders(self, home: GuardedFolder) -> list[str]:
@@ -413,7 +426,7 @@ class _AssistantProbe:
 
     # -- version
 
-    def _newest_assistant_version(self, homes: Sequence[UserHome]) -> str:
+    def _newest_version(self, homes: Sequence[UserHome]) -> str:
         found = list(self._installed_versions(homes))
         return max(found, key=_version_sort_key, default="")
 
@@ -435,7 +448,8 @@ class _AssistantProbe:
 
     def _versions_of_package(self, place: GuardedFolder, folder: str) -> Iterator[str]:
         try:
-            stored = place.read_file(f"{folder}/{self._places.package}/package.json")
+            path = f"{folder}/{self._places.package}/package.json"
+            stored = place.read_file(path) if self._places.package else None
             document = parse_document(jsonc, stored[0]) if stored else {}
         except (UnreadableFile, MalformedSettings):
             return
@@ -445,13 +459,14 @@ class _AssistantProbe:
 
     # -- settings
 
-    def _assistant_facts(
+    def _program_facts(
         self, home: UserHome, variables: EnvironmentVariables, version: str, *, looks_at_use: bool
     ) -> AssistantFacts:
-        name = self._managed.name
         variables = {**self._variables_in_home_file(home.folder), **variables}
-        common = AssistantFacts(waits=self._link.reason_calls_wait(name), program=self._program)
-        if looks_at_use:
+        common = AssistantFacts(
+            waits=self._link.reason_calls_wait(self._program.assistant), program=self._program
+        )
+        if looks_at_use and self._program.shapes:
             common = self._with_sessions(common, home.folder, variables)
         try:
             layers = list(self._settings_layers(home, variables))
@@ -513,7 +528,8 @@ class _AssistantProbe:
         return replace(facts, sessions=sessions)
 
     def _is_older_than_supported(self, version: str) -> bool:
-        return bool(version) and _version_sort_key(version) < _version_sort_key(self._managed.since)
+        since = self._places.since or self._managed.since
+        return bool(version) and _version_sort_key(version) < _version_sort_key(since)
 
     def _settings_layers(self, home: UserHome, variables: EnvironmentVariables) -> Iterator[TelemetryLayer]:
         """
@@ -536,7 +552,7 @@ class _AssistantProbe:
                 self._is_unreadable = True
             else:
                 yield from layers
-        for path in (*places.stronger, places.settings[system]):
+        for path in filter(None, (*places.stronger, places.settings.get(system))):
             for place in moved_places(self._program, path, variables):
                 if place is not None:
                     name = place.rpartition("/")

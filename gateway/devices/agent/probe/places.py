@@ -1,5 +1,5 @@
 """
-The known names of each assistant: programs, packages, and folders of settings, on each system.
+The known names of each program of an assistant: programs, packages, and folders of settings, on each system.
 
 Paths of Linux were checked with the real programs. Those of macOS and Windows follow the vendors' documentation.
 All paths are relative: those of the machine to its root, and those of a user to the home directory.
@@ -51,18 +51,21 @@ _CODE: Final = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantLocations:
     """
-    The names of one assistant's files and variables.
+    The names of one program's files and variables.
 
-    `folders` show that a user has the assistant. `settings` is the user's file by system, and `server` the
-    copy of a policy that a server sent. `more_managed` are system folders that contain the files of a policy.
-    `variables` are files of the user with environment variables; only the first existing file applies. `stronger` are
-    user settings that take precedence over `settings`. `moved` is the variable that moves the policy's file.
+    `folders`, or an `extension` of VS Code, show that a user has the program. Without a `package`, nothing else does.
+    `since` is the first version that reads the policy, if it is not that of the assistant. `settings` is the user's
+    file by system, and `server` the copy of a policy that a server sent. `more_managed` are system folders that contain
+    the files of a policy. `variables` are files of the user with environment variables; only the first existing file
+    applies. `stronger` are user settings that take precedence over `settings`. `moved` is the variable that moves the
+    policy's file.
     """
 
     program: str
-    package: str
-    folders: tuple[str, ...]
-    settings: Mapping[str, str]
+    package: str = ""
+    since: str = ""
+    folders: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
     server: str = ""
     versions: str = ""  # folder in which each installed version has a folder of its name
     extension: str = ""
@@ -76,6 +79,7 @@ def _same_path_on_all_systems(path: str) -> dict[str, str]:
     return dict.fromkeys((LINUX, MACOS, WINDOWS), path)
 
 
+# by name of a program, see gateway.devices.agent.sessions
 PLACES: Final[Mapping[str, AssistantLocations]] = {
     "claude-code": AssistantLocations(
         program="claude",
@@ -96,13 +100,10 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         folders=(".codex",),
         settings=_same_path_on_all_systems(".codex/config.toml"),
     ),
-    "copilot": AssistantLocations(
-        program="copilot",
-        package="@github/copilot",
-        folders=(".copilot",),
-        settings=_CODE,
-        extension="github.copilot-chat-",
+    "copilot_chat": AssistantLocations(
+        program="code", since="0.56", settings=_CODE, extension="github.copilot-chat-"
     ),
+    "copilot_cli": AssistantLocations(program="copilot", package="@github/copilot", folders=(".copilot",)),
     "gemini-cli": AssistantLocations(
         program="gemini",
         package="@google/gemini-cli",

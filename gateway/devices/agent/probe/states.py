@@ -151,7 +151,9 @@ def evaluate_home(
     else:
         is_recent = heard is not None and now - heard <= RECENT_S
         state, cause = (UNUSED, facts.unseen) if facts.unseen else (REPORTING if is_recent else UNUSED, "")
-    return HomeState(state, cause, memory, facts.used_at, user, facts.is_direct)
+    # only calls show a use of a program without files of sessions
+    used_at = facts.used_at if facts.program.shapes else facts.newest_call
+    return HomeState(state, cause, memory, used_at, user, facts.is_direct)
 
 
 def _bad_state_and_cause(facts: AssistantFacts) -> tuple[str, str] | None:

@@ -22,6 +22,7 @@ from gateway.devices.agent.sessions import PROGRAMS
 LOOPBACK: Final = "127.0.0.1"
 GRPC: Final = "grpc"
 ELSEWHERE: Final = "elsewhere"  # telemetry is exported to something that is no OTLP endpoint
+_OTLP: Final = "otlp-"  # begins the exporters of Copilot that send to an endpoint
 _OFF: Final = frozenset({"0", "false", "no", "off"})
 Document = Mapping[str, Any]
 
@@ -34,7 +35,7 @@ class TelemetrySwitches:
     `endpoint` and `protocol` are for all signals. `own_endpoint` and `own_protocol` are for the signal that
     has the calls. They take precedence, even if a weaker place sets them. `exports` says whether an OTLP
     exporter of this signal is chosen. `is_file` and `is_cloud` say whether calls go to a file or to the
-    vendor's cloud, whatever the endpoint is.
+    vendor's cloud, whatever the endpoint is. `is_enabled_by_endpoint` applies if no place has `is_enabled`.
     """
 
     is_enabled: bool | None = None
@@ -45,6 +46,7 @@ class TelemetrySwitches:
     exports: bool | None = None
     is_file: bool | None = None
     is_cloud: bool | None = None
+    is_enabled_by_endpoint: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def combine_settings_layers(
     ordered = list(layers)
     endpoint, address = _first_layer_with_value(ordered, "own_endpoint", "endpoint")
     protocol_by, protocol = _first_layer_with_value(ordered, "own_protocol", "protocol")
-    enabled, is_enabled = _first_layer_with_value(ordered, "is_enabled")
+    enabled, is_enabled = _first_layer_with_value(ordered, "is_enabled", "is_enabled_by_endpoint")
     exporter, exports = _first_layer_with_value(ordered, "exports")
     if exports is False and is_enabled is not False:
         enabled, is_enabled = exporter, False
@@ -249,13 +251,19 @@ def copilot_switches(document: Document) -> TelemetrySwitches:
     telemetry = _table_or_empty(document, "telemetry")
     endpoint = _first_text_value(telemetry, "endpoint")
     is_enabled, is_file = _parse_flag(telemetry.get("enabled")), None if endpoint is None else False
-    return TelemetrySwitches(is_enabled, endpoint, own_endpoint=endpoint, is_file=is_file)
+    protocol = (_first_text_value(telemetry, "protocol") or "").removeprefix(_OTLP)
+    return TelemetrySwitches(is_enabled, endpoint, endpoint, protocol, is_file=is_file)
 
 
 def vs_code_switches(document: Document) -> TelemetrySwitches:
+    """Read the settings of Copilot Chat. Its file wins over its exporter."""
     prefix = "github.copilot.chat.otel"
+    exporter = _first_text_value(document, f"{prefix}.outfile", f"{prefix}.exporterType")
     return TelemetrySwitches(
-        _parse_flag(document.get(f"{prefix}.enabled")), _first_text_value(document, f"{prefix}.otlpEndpoint")
+        is_enabled=_parse_flag(document.get(f"{prefix}.enabled")),
+        endpoint=_first_text_value(document, f"{prefix}.otlpEndpoint"),
+        protocol=None if exporter is None else exporter.removeprefix(_OTLP),
+        is_file=None if exporter is None else not exporter.startswith(_OTLP),
     )
 
 
@@ -291,6 +299,18 @@ def _telemetry_variable_switches(environment: Document, vendor: str) -> Telemetr
     )
 
 
+def _copilot_chat_variable_switches(environment: Document) -> TelemetrySwitches:
+    """Read the variables of Copilot Chat. Those of one signal, and a sampler, are ignored."""
+    endpoint = _first_text_value(environment, "COPILOT_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return TelemetrySwitches(
+        is_enabled=_parse_flag(environment.get("COPILOT_OTEL_ENABLED")),
+        endpoint=endpoint,
+        protocol=_first_text_value(environment, "OTEL_EXPORTER_OTLP_PROTOCOL", "COPILOT_OTEL_PROTOCOL"),
+        is_file=_first_text_value(environment, "COPILOT_OTEL_FILE_EXPORTER_PATH") is not None or None,
+        is_enabled_by_endpoint=bool(environment.get("OTEL_EXPORTER_OTLP_ENDPOINT")) or None,
+    )
+
+
 def _copilot_variable_switches(environment: Document) -> TelemetrySwitches:
     endpoint = _first_text_value(environment, "OTEL_EXPORTER_OTLP_ENDPOINT")
     exporter = _first_text_value(environment, "COPILOT_OTEL_EXPORTER_TYPE")
@@ -320,7 +340,7 @@ def _opencode_variable_switches(environment: Document) -> TelemetrySwitches:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsReader:
     """
-    How an assistant reads its settings. `order` has the sources, strongest first. `managed` and `user` read the
+    How a program reads its settings. `order` has the sources, strongest first. `managed` and `user` read the
     documents, and `environment` reads the variables, or is None if the assistant ignores them.
 
     With `has_one_policy`, only the strongest policy applies, and hides the others. With `needs_exporter`, nothing is
@@ -347,6 +367,12 @@ _VARIABLES_FIRST: Final = (
     SettingsSource.ENVIRONMENT,
     SettingsSource.MDM,
     SettingsSource.FILE,
+    SettingsSource.USER,
+)
+_MANAGED_FIRST: Final = (
+    SettingsSource.MDM,
+    SettingsSource.FILE,
+    SettingsSource.ENVIRONMENT,
     SettingsSource.USER,
 )
 
@@ -376,11 +402,17 @@ READERS: Final[Mapping[str, SettingsReader]] = {
         order=_VARIABLES_FIRST,
         default_protocol=GRPC,
     ),
-    "copilot": SettingsReader(
+    "copilot_chat": SettingsReader(
         managed=copilot_switches,
         user=vs_code_switches,
+        environment=_copilot_chat_variable_switches,
+        order=_MANAGED_FIRST,
+    ),
+    "copilot_cli": SettingsReader(
+        managed=copilot_switches,
+        user=copilot_switches,
         environment=_copilot_variable_switches,
-        order=(SettingsSource.MDM, SettingsSource.FILE, SettingsSource.ENVIRONMENT, SettingsSource.USER),
+        order=_MANAGED_FIRST,
     ),
     "opencode": SettingsReader(
         managed=opencode_switches,
@@ -401,7 +433,11 @@ VARIABLES: Final = frozenset(
         "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL",
         "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
         "QWEN_CODE_SYSTEM_SETTINGS_PATH",
+        "COPILOT_OTEL_ENABLED",
+        "COPILOT_OTEL_ENDPOINT",
         "COPILOT_OTEL_EXPORTER_TYPE",
+        "COPILOT_OTEL_FILE_EXPORTER_PATH",
+        "COPILOT_OTEL_PROTOCOL",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
         "OTEL_TRACES_SAMPLER",
         "HTTP_PROXY",

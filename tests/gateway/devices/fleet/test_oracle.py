@@ -324,11 +324,11 @@ class Truth:
 def figures_of(kind: Kind, seed: int, days: float, place: Path) -> Figures:
     """Return what a life shows. Only its own programs are looked at, because settings take most of the time."""
     life = kind(random.Random(seed), days)
-    names = {ASSISTANT_OF.get(program, program) for _, program in life.programs}
+    names = {program for _, program in life.programs}
     laptop, truth = Laptop(place, life), Truth(life)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda descriptor: None)
-        patch.setattr(look, "PLACES", {name: places for name, places in PLACES.items() if name in names})
+        patch.setattr(look, "PLACES", {name: PLACES[name] for name in PLACES if name in names})
         for now, device in laptop.looks():
             truth.look(now, evaluate_machine_state(MachineEvidence(device, INTERVAL_S), now))
     return truth.finish()

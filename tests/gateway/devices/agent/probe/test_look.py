@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -16,20 +16,31 @@ import msgspec
 import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS
+from gateway.devices.agent.heard_calls import HeardCalls
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS, WINDOWS, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
-from gateway.devices.agent.sessions import session_key
+from gateway.devices.agent.sessions import session_key, user_key
 from gateway.devices.fleet.heartbeat_facts import valid_facts
-from tests.gateway.devices.agent.probe.trees import OTHER, OURS, SESSION, SESSIONS, Tree, heard, key_of
+from tests.gateway.devices.agent.probe.trees import (
+    OTHER,
+    OURS,
+    PROGRAM_OF,
+    SESSION,
+    SESSIONS,
+    Tree,
+    heard,
+    key_of,
+)
 
-NAMES = tuple(PLACES)
+NAMES = tuple(MANAGED)
 # a file with which a user has the assistant, and nothing is configured
 PRESENT = {
     "claude-code": ".claude.json",
     "codex": ".codex/config.toml",
     "copilot": ".copilot/config.json",
+    "copilot_chat": ".vscode/extensions/github.copilot-chat-0.60.0/package.json",
     "gemini-cli": ".gemini/projects.json",
     "qwen-code": ".qwen/output-language.md",
     "opencode": ".config/opencode/.gitignore",
@@ -45,13 +56,18 @@ def present(tree: Tree, assistant: str) -> None:
     tree.write(f"home/ada/{PRESENT[assistant]}")
 
 
+def with_settings(assistant: str) -> str:
+    """Return the program of an assistant that reads settings of the user: of Copilot, only Copilot Chat does."""
+    return "copilot_chat" if assistant == "copilot" else assistant
+
+
 def user_settings(tree: Tree, assistant: str, endpoint: str) -> Path:
     """Write the settings that `agent setup` writes."""
     policy = ASSISTANTS[assistant]
     text = ""
     for key, value in policy.keys(endpoint).items():
         text = policy.editor.put_value(text, key, value)
-    return tree.write(f"home/ada/{PLACES[assistant].settings[tree.system]}", text)
+    return tree.write(f"home/ada/{PLACES[with_settings(assistant)].settings[tree.system]}", text)
 
 
 @pytest.mark.parametrize("assistant", NAMES)
@@ -71,7 +87,7 @@ def test_an_assistant_without_settings(tree: Tree, assistant: str) -> None:
 @pytest.mark.parametrize("where", ["usr/bin/{program}", "usr/lib/node_modules/{package}/package.json"])
 def test_a_program_of_the_machine(tree: Tree, assistant: str, where: str) -> None:
     """An assistant that is installed for all users has a state before a user starts it."""
-    places = PLACES[assistant]
+    places = PLACES[PROGRAM_OF[assistant]]
     tree.write(where.format(program=places.program, package=places.package), {"version": "999.1.0"})
     assert ("not_configured", "no_policy") == tree.state(assistant)
     tree.apply_policy(assistant)
@@ -89,7 +105,7 @@ def test_a_program_of_the_machine(tree: Tree, assistant: str, where: str) -> Non
 )
 def test_a_program_of_a_user(tree: Tree, assistant: str, where: str) -> None:
     """An assistant that a user installed has a state before its first start."""
-    places = PLACES[assistant]
+    places = PLACES[PROGRAM_OF[assistant]]
     tree.write(
         "home/ada/" + where.format(program=places.program, package=places.package), {"version": "999.1.0"}
     )
@@ -99,7 +115,7 @@ def test_a_program_of_a_user(tree: Tree, assistant: str, where: str) -> None:
 @pytest.mark.parametrize("assistant", ASSISTANTS)
 def test_settings_of_a_user(tree: Tree, assistant: str) -> None:
     """The settings of `agent setup` count as configured, and another endpoint as overridden."""
-    present(tree, assistant)
+    present(tree, with_settings(assistant))
     user_settings(tree, assistant, OURS)
     assert ("unused", "") == tree.state(assistant)
     user_settings(tree, assistant, "http://localhost:4318")
@@ -123,7 +139,7 @@ OFF = {
 
 @pytest.mark.parametrize("assistant", NAMES)
 def test_a_user_who_turns_telemetry_off(tree: Tree, assistant: str) -> None:
-    present(tree, assistant)
+    present(tree, with_settings(assistant))
     path, settings = OFF[assistant]
     tree.write(f"home/ada/{path}", settings)
     assert ("telemetry_off", "settings") == tree.state(assistant)
@@ -247,7 +263,7 @@ def test_variables_that_lead_calls_past_the_policy(
 @pytest.mark.parametrize("assistant", ["gemini-cli", "qwen-code"])
 def test_settings_without_a_protocol(tree: Tree, assistant: str) -> None:
     """Both programs use gRPC then, which the agent's port for HTTP does not speak."""
-    path = f"home/ada/{PLACES[assistant].settings[LINUX]}"
+    path = f"home/ada/{PLACES[with_settings(assistant)].settings[LINUX]}"
     telemetry = {"enabled": True, "otlpEndpoint": OURS}
     tree.write(path, {"telemetry": telemetry})
     assert ("overridden", "other_endpoint") == tree.state(assistant)
@@ -364,8 +380,8 @@ def test_a_policy_of_the_server_hides_the_file(tree: Tree) -> None:
 @pytest.mark.parametrize("assistant", NAMES)
 @pytest.mark.parametrize("text", ["{", "[[[", '"text"', "{" * 5000, '{"a":' * 5000, "\x00", "a = [" * 5000])
 def test_malformed_settings(tree: Tree, assistant: str, text: str) -> None:
-    present(tree, assistant)
-    tree.write(f"home/ada/{PLACES[assistant].settings[LINUX]}", text)
+    present(tree, with_settings(assistant))
+    tree.write(f"home/ada/{PLACES[with_settings(assistant)].settings[LINUX]}", text)
     assert ("unknown", "malformed") == tree.state(assistant)
 
 
@@ -375,11 +391,11 @@ def test_malformed_settings(tree: Tree, assistant: str, text: str) -> None:
 )
 def test_settings_of_strange_types(tree: Tree, assistant: str, value: object) -> None:
     """Settings of another type than the assistant expects have no effect, and the look does not fail."""
-    present(tree, assistant)
+    present(tree, with_settings(assistant))
     document = dict.fromkeys(("env", "otel", "telemetry", "experimental"), value)
     if assistant == "codex":
         document = {name: each for name, each in document.items() if each is not None}
-    path = f"home/ada/{PLACES[assistant].settings[LINUX]}"
+    path = f"home/ada/{PLACES[with_settings(assistant)].settings[LINUX]}"
     tree.write(path, json.dumps(document) if assistant != "codex" else "[otel]\nexporter = [[1], {a = 2}]\n")
     assert ("not_configured", "no_policy") == tree.state(assistant)
 
@@ -394,6 +410,81 @@ def test_an_old_version(tree: Tree) -> None:
     tree.write("home/ada/.local/share/claude/versions/2.1.332")
     assert ("unused", "") == tree.state("claude-code")
     assert "2.1.332" == tree.look()["assistants"]["claude-code"]["version"]
+
+
+def test_each_program_of_copilot_reads_its_own_settings(tree: Tree) -> None:
+    """Copilot CLI ignores VS Code's settings, and Copilot Chat ignores the sampler. The state is that of the worse."""
+    settings = tree.root / user_settings(tree, "copilot", OTHER)
+    present(tree, "copilot")
+    assert ("not_configured", "no_policy") == tree.state("copilot")
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_ENDPOINT={OURS}\n")
+    assert ("unused", "") == tree.state("copilot")
+    present(tree, "copilot_chat")
+    assert ("unused", "") == tree.state("copilot")  # a variable is stronger than VS Code's settings
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_ENDPOINT={OURS}\nexport COPILOT_OTEL_ENDPOINT={OTHER}\n")
+    assert ("overridden", "environment") == tree.state("copilot")
+    tree.apply_policy("copilot")
+    assert ("unused", "") == tree.state("copilot")
+    settings.unlink()
+    tree.write(SHELL, "export OTEL_TRACES_SAMPLER=always_off\n")
+    assert ("telemetry_off", "environment") == tree.state("copilot")
+    for path in (tree.root / "home/ada/.copilot").iterdir():
+        path.unlink()
+    (tree.root / "home/ada/.copilot").rmdir()
+    assert ("unused", "") == tree.state("copilot")
+
+
+CHAT = "github.copilot.chat.otel"
+TO_US = {f"{CHAT}.enabled": True, f"{CHAT}.exporterType": "otlp-http", f"{CHAT}.otlpEndpoint": OURS}
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "expected"),
+    [
+        (TO_US, "", ("unused", "")),
+        ({**TO_US, f"{CHAT}.outfile": "/tmp/calls"}, "", ("overridden", "other_endpoint")),
+        ({**TO_US, f"{CHAT}.exporterType": "file"}, "", ("overridden", "other_endpoint")),
+        ({**TO_US, f"{CHAT}.exporterType": "otlp-grpc"}, "", ("overridden", "other_endpoint")),
+        (TO_US, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", ("overridden", "environment")),
+        (TO_US, "COPILOT_OTEL_FILE_EXPORTER_PATH=/tmp/calls", ("overridden", "environment")),
+        (TO_US, "COPILOT_OTEL_ENABLED=false", ("telemetry_off", "environment")),
+        (TO_US, f"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={OTHER}", ("unused", "")),
+        ({}, f"OTEL_EXPORTER_OTLP_ENDPOINT={OURS}", ("unused", "")),
+        ({f"{CHAT}.enabled": False}, f"OTEL_EXPORTER_OTLP_ENDPOINT={OURS}", ("telemetry_off", "settings")),
+    ],
+)
+def test_settings_and_variables_of_copilot_chat(
+    tree: Tree, settings: Mapping[str, object], variables: str, expected: tuple[str, str]
+) -> None:
+    """The policy is stronger than all of them, from the version on that reads it."""
+    present(tree, "copilot_chat")
+    text = json.dumps(settings, indent=4).replace("{", "{\r\n    // VS Code allows comments\r\n", 1)
+    tree.write(f"home/ada/{PLACES['copilot_chat'].settings[LINUX]}", text)
+    tree.write(SHELL, f"export {variables}\n")
+    assert expected == tree.state("copilot")
+    tree.apply_policy("copilot")
+    assert ("unused", "") == tree.state("copilot")
+    found = tree.root / "home/ada/.vscode/extensions"
+    (found / "github.copilot-chat-0.60.0").rename(found / "github.copilot-chat-0.41.2")
+    assert ("unknown", "version") == tree.state("copilot")
+
+
+def test_calls_of_copilot_chat_hide_no_loss_of_copilot_cli(tree: Tree) -> None:
+    """A call of one program says nothing about the other. A wrong setting of the one that is used is the state."""
+    tree.apply_policy("copilot")
+    tree.use(f"home/ada/{SESSIONS['copilot']}")
+    present(tree, "copilot_chat")
+    chat = AgentLink(calls={user_key("copilot_chat", None): HeardCalls(time.time() - 60)})
+    tree.look(chat)
+    tree.remember_uses("copilot")
+    found = tree.look(chat)["assistants"]["copilot"]
+    assert ("unreachable", "losing") == (found["state"], found["use"])
+    user_settings(tree, "copilot", OTHER)
+    (tree.root / "etc/github-copilot/managed-settings.json").unlink()
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={OURS}\n")
+    tree.write(f"home/ada/{SESSIONS['copilot']}", "a prompt" * 640, age_s=20 * 86_400)
+    tree.memories.clear()
+    assert ("overridden", "other_endpoint") == tree.state("copilot", chat)
 
 
 def test_copilot_in_an_editor(tree: Tree) -> None:
@@ -561,7 +652,7 @@ def test_policy_files_of_other_systems(tmp_path: Path, system: str, assistant: s
     if system not in MANAGED[assistant].files:
         pytest.skip("this policy is no file on this system")
     tree = Tree(tmp_path, system)
-    tree.write(f"home/ada/{PLACES[assistant].folders[0]}/x")
+    tree.write(f"home/ada/{PLACES[PROGRAM_OF[assistant]].folders[0]}/x")
     tree.apply_policy(assistant)
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": OURS}
     tree.homes["ada"] = UserHome(folder=GuardedFolder(tmp_path / "home/ada"), environment=variables)
@@ -572,7 +663,7 @@ def test_policy_files_of_other_systems(tmp_path: Path, system: str, assistant: s
 def test_preferences_of_macos(tmp_path: Path, assistant: str) -> None:
     """Settings of an MDM are read in the form that the bundle gives them."""
     tree = Tree(tmp_path, MACOS)
-    tree.write(f"home/ada/{PLACES[assistant].folders[0]}/x")
+    tree.write(f"home/ada/{PLACES[PROGRAM_OF[assistant]].folders[0]}/x")
     policy = MANAGED[assistant]
     file = tree.write(f"Library/Managed Preferences/{policy.domain}.plist")
     file.write_bytes(dumps(policy.preferences(policy.settings_text(Destination(endpoint=OURS)))))
@@ -596,7 +687,7 @@ def test_settings_of_an_mdm_hide_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("assistant", ["claude-code", "copilot"])
 def test_registry_values_of_windows(tmp_path: Path, assistant: str) -> None:
     tree = Tree(tmp_path, WINDOWS)
-    tree.write(f"home/ada/{PLACES[assistant].folders[0]}/x")
+    tree.write(f"home/ada/{PLACES[PROGRAM_OF[assistant]].folders[0]}/x")
     policy = MANAGED[assistant]
 
     def registry(endpoint: str) -> Callable[[str], Any]:
@@ -622,7 +713,8 @@ def test_the_gateway_reads_all_of_a_look(tree: Tree, assistant: str) -> None:
     tree.use(f"home/ada/{SESSIONS[assistant]}")
     tree.write(RECORDS[LINUX], {"files": {"/etc/x": [""]}, "manifest": "ab" * 32})
     tree.write(
-        f"home/ada/.npm-global/lib/node_modules/{PLACES[assistant].package}/package.json", {"version": "9.1"}
+        f"home/ada/.npm-global/lib/node_modules/{PLACES[PROGRAM_OF[assistant]].package}/package.json",
+        {"version": "9.1"},
     )
     tree.look()
     tree.remember_uses(assistant)

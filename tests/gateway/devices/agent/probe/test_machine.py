@@ -28,6 +28,7 @@ from gateway.devices.agent.probe.machine import (
 )
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.agent.probe.telemetry import READERS
+from gateway.devices.agent.sessions import PROGRAMS_BY_NAME
 from gateway.devices.fleet.heartbeat_facts import hash_serial
 from tests.gateway.devices.agent.probe.trees import SESSIONS, heard, key_of
 
@@ -183,8 +184,9 @@ def test_the_serial_number_is_stated_only_if_it_may_be(tmp_path: Path) -> None:
     assert {"os", "hardware_id"} == set(machine_identity_fields(place, ("serial",)))
 
 
-def test_every_assistant_of_the_policy_has_places() -> None:
-    assert set(MANAGED) == set(PLACES) == set(READERS)
+def test_every_program_of_the_policy_has_places() -> None:
+    assert set(PROGRAMS_BY_NAME) == set(PLACES) == set(READERS)
+    assert set(MANAGED) == {program.assistant for program in PROGRAMS_BY_NAME.values()}
 
 
 def test_the_person_at_the_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from gateway.devices.agent.probe.states import (
     evaluate_home,
     worst_home_state,
 )
-from gateway.devices.agent.sessions import PROGRAMS_BY_ASSISTANT
+from gateway.devices.agent.sessions import PROGRAMS_BY_NAME
 from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.use_slots import OpenUse
 from gateway.devices.fleet.uses import KnownSession, RememberedAssistantUses, SessionFile
@@ -23,7 +23,7 @@ from gateway.devices.fleet.uses import KnownSession, RememberedAssistantUses, Se
 RECENT_S = 14 * 86_400  # docs/fleet/coverage.md: within 14 days
 NOW = 1_000_000_000.0
 SESSION = "key"
-NOTHING = AssistantFacts(program=PROGRAMS_BY_ASSISTANT["claude-code"])
+NOTHING = AssistantFacts(program=PROGRAMS_BY_NAME["claude-code"])
 FINE = replace(
     NOTHING, is_enabled=True, is_ours=True, enabled_by=SettingsSource.FILE, endpoint_by=SettingsSource.FILE
 )

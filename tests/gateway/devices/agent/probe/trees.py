@@ -13,10 +13,12 @@ from gateway.devices.agent.heard_calls import HeardCalls
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.agent.sessions import PROGRAMS_BY_ASSISTANT, session_key, user_key
+from gateway.devices.agent.sessions import PROGRAMS, PROGRAMS_BY_NAME, session_key, user_key
 from gateway.devices.fleet.use_slots import OpenUse
 from gateway.devices.fleet.uses import RememberedAssistantUses
 
+# the program of each assistant whose sessions are looked at
+PROGRAM_OF = {program.assistant: program.name for program in PROGRAMS if program.shapes}
 OURS = "http://127.0.0.1:4318"
 OTHER = "https://collector.example.net:4318"
 USE = ("user", "use")
@@ -33,13 +35,13 @@ SESSIONS = {
 
 def key_of(assistant: str) -> str:
     """Return the key of the session that `SESSIONS` names."""
-    program = PROGRAMS_BY_ASSISTANT[assistant]
+    program = PROGRAMS_BY_NAME[PROGRAM_OF[assistant]]
     return session_key(program.name, "" if program.is_database else SESSION)
 
 
 def heard(assistant: str, *ended: float) -> dict[str, HeardCalls]:
     """Return what the agent knows after short calls of this session that ended at these times."""
-    program = PROGRAMS_BY_ASSISTANT[assistant]
+    program = PROGRAMS_BY_NAME[PROGRAM_OF[assistant]]
     calls = HeardCalls()
     for each in ended:
         calls.add_call(each - 5, each)
@@ -61,7 +63,7 @@ class Tree:
     def remember_uses(self, assistant: str) -> None:
         """Let earlier looks have seen some uses of the session without a call, hours before the files' age."""
         times = [time.time() - 4 * 3600 + 600 * number for number in range(4)]
-        self.memories[f"{assistant} "] = RememberedAssistantUses(
+        self.memories[f"{PROGRAM_OF[assistant]} "] = RememberedAssistantUses(
             setting="configured",
             looked=times[-1] + 60,
             awake=10_000,
