@@ -269,8 +269,10 @@ class Truth:
         where = (use.home, use.program)
         began = self._began.setdefault(use.session, use.at)
         if not use.is_lost:
-            self._heard_since_loss.setdefault(where, set()).add(use.answered // LOOK_S)
             self.standing = [each for each in self.standing if not self._is_ended(each.use, use, began)]
+            heard = self._heard_since_loss.setdefault(where, set())
+            if all((each.use.home, each.use.program) != where for each in self.standing):
+                heard.add(slot_of_growth(use))
             return
         if self._heard_since_loss.pop(where, None) is not None or not self._losses[where]:
             self._losses[where].append(use.answered)
