@@ -46,100 +46,113 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.people import USER
 from spool.record import utc_iso
-from spool.registry.field_notes import words
+from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
 from spool.registry.views import SavedView
 from spool.viewed_people import note_viewed_people
 
 
-class PlanMonth(msgspec.Struct, kw_only=True):
-    month: str
-    start: Annotated[str, words("The start of the month, in UTC.")]
-    end: str
-    currency: str
-    row_count: int
-    truncated: bool
+class PlanCostsQuery(msgspec.Struct, kw_only=True):
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
+    start: Annotated[str, words("The start of the month."), example("2026-11-01T00:00:00.000Z")]
+    end: Annotated[str, words("The end of the month."), example("2026-12-01T00:00:00.000Z")]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+    row_count: Annotated[int, words("The number of all seats."), example(3)]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
 
 
-class PlanTotal(msgspec.Struct, kw_only=True):
-    """
-    The sums over all plans in the requested currency. Amounts without an exchange rate are in no sum. `paid`
-    does not include `included_value`.
-    """
-
-    paid: Annotated[str, words("The sum of `fees`, `overage`, `metered` and `contracts`.")]
-    fees: str
-    overage: str
-    metered: Annotated[str, words("Cost of calls that no plan covers.")]
-    contracts: Annotated[str, words("Amounts of contracts.")]
-    included_value: Annotated[str, words("Value of covered calls at list prices, without the overage.")]
+# The sums over all plans in the requested currency. Amounts without an exchange rate are in no sum. `paid` does not
+# include `included_value`.
+class PlanCostsTotal(msgspec.Struct, kw_only=True):
+    paid: Annotated[
+        str,
+        words("The fees, the charges for extra usage, the metered cost and the amounts of contracts."),
+        example("783.570585512634408602150537634"),
+    ]
+    fees: Annotated[str, words("The fees of the seats."), example("70.602150537634408602150537634")]
+    overage: Annotated[str, words("The charges for extra usage."), example("0")]
+    metered: Annotated[str, words("The cost of calls that no plan covers."), example("712.968434975")]
+    contracts: Annotated[str, words("The amounts of contracts."), example("0")]
+    included_value: Annotated[
+        str, words("The value of the included usage at list prices."), example("5.4374607")
+    ]
     unconverted: Annotated[
-        dict[str, str], words("Amounts without an exchange rate, by currency, which are not in `paid`.")
+        dict[str, str], words("Amounts in currencies without a rate, by currency."), example({})
     ]
     included_unconverted: Annotated[
-        dict[str, str],
-        words("Amounts without an exchange rate, by currency, which are not in `included_value`."),
+        dict[str, str], words("The value in currencies without a rate, by currency."), example({})
     ]
 
 
-class PlanOfMonth(msgspec.Struct, kw_only=True):
-    """
-    A plan's costs in a month, as far as the person may see them. `used`, `included` and `beyond` (the usage
-    above it) are in the plan's unit.
-    """
-
-    id: str
-    name: str
-    seats: int
-    paid: str
-    fees: str
-    overage: str
-    included_value: str
-    unit: str
-    used: str
-    included: Annotated[str | None, words("The usage that the seats include together. Null if unlimited.")]
-    beyond: str
-    source: Annotated[
-        str,
+# A plan's costs in a month, as far as the person may see them. `beyond` is the usage above `included`.
+class PlanCostsOfPlan(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the plan."), example("362e68d5e2a5ddc76e06b68b917371ba")]
+    name: Annotated[str, words("The name of the plan."), example("Claude Team")]
+    seats: Annotated[int, words("The number of seats."), example(2)]
+    paid: Annotated[
+        str, words("The fees plus the charges for extra usage."), example("43.602150537634408602150537634")
+    ]
+    fees: Annotated[str, words("The fees of the seats."), example("43.602150537634408602150537634")]
+    overage: Annotated[str, words("The charges for extra usage."), example("0")]
+    included_value: Annotated[
+        str, words("The value of the included usage at list prices."), example("5.3954607")
+    ]
+    unit: Annotated[str, words("The unit of the included usage."), example("usd")]
+    used: Annotated[str, words("The quantity of usage."), example("5.3954607")]
+    included: Annotated[
+        str | None,
         words(
-            "Origin of `paid`: `plan` (calculated), or `statement` (the provider's bill for the whole month)."
+            "The usage that the seats of the plan include together per billing cycle, in `unit`, or null "
+            "if unlimited."
         ),
+        example("80"),
+    ]
+    beyond: Annotated[str, words("The quantity of extra usage."), example("0")]
+    source: Annotated[
+        str, words("The origin of `paid`: `plan`, or `statement` for a provider's bill."), example("plan")
     ]
     unmet: Annotated[
         str | None,
         words(
-            "A sentence if nobody with a seat made a call, but calls of the view have no seat. Null otherwise."
+            "A sentence if nobody with a seat made a call, but calls of the view have no "
+            "seat. Null otherwise."
         ),
+        example(None),
     ]
 
 
-class SeatOfMonth(msgspec.Struct, kw_only=True):
-    plan: str
-    user: str
-    team: str | None
-    since: str
-    until: str | None
-    paid: str
-    fees: str
-    overage: str
-    included_value: str
-    unit: str
-    used: str
-    beyond: str
-    calls: int
-    unpriced_calls: int
-    also_in: Annotated[list[str], words("Other plans in which the user has a seat in the month.")]
+class SeatCosts(msgspec.Struct, kw_only=True):
+    plan: Annotated[str, words("The name of the plan."), example("Claude Team")]
+    user: Annotated[str, words("The person who has the seat."), example("ada")]
+    team: Annotated[str | None, words("The team that pays for the seat, or null."), example("engineering")]
+    since: Annotated[str, words("The first day of the seat."), example("2026-09-28")]
+    until: Annotated[str | None, words("The first day without the seat, or null."), example(None)]
+    paid: Annotated[
+        str, words("The fees plus the charges for extra usage."), example("21.801075268817204301075268817")
+    ]
+    fees: Annotated[str, words("The fees of the seats."), example("21.801075268817204301075268817")]
+    overage: Annotated[str, words("The charges for extra usage."), example("0")]
+    included_value: Annotated[
+        str, words("The value of the included usage at list prices."), example("5.3954607")
+    ]
+    unit: Annotated[str, words("The unit of the quantity."), example("usd")]
+    used: Annotated[str, words("The quantity of usage."), example("5.3954607")]
+    beyond: Annotated[str, words("The quantity of extra usage."), example("0")]
+    calls: Annotated[int, words("The number of calls."), example(412)]
+    unpriced_calls: Annotated[int, words("Calls that used something without a known price."), example(7)]
+    also_in: Annotated[
+        list[str], words("Other plans in which the person has a seat in the month."), example([])
+    ]
 
 
-class IdleSeat(msgspec.Struct, kw_only=True):
-    """A seat that was held for a whole billing cycle that ended in the month, without any successful call."""
-
-    plan: str
-    user: str
-    team: str | None
-    fee: Annotated[str, words("Fee of the cycle, which would be saved without the seat.")]
-    first_day: str
-    last_day: str
+# A seat that was held for a whole billing cycle that ended in the month, without any successful call.
+class IdleSeatItem(msgspec.Struct, kw_only=True):
+    plan: Annotated[str, words("The name of the plan."), example("Claude Team")]
+    user: Annotated[str, words("The person who has the seat."), example("mara")]
+    team: Annotated[str | None, words("The team that pays for the seat, or null."), example("engineering")]
+    fee: Annotated[str, words("The fee of the seat from `first_day` to `last_day`."), example("25")]
+    first_day: Annotated[str, words("The first day of the billing cycle without use."), example("2026-10-27")]
+    last_day: Annotated[str, words("The last day of the billing cycle without use."), example("2026-11-26")]
 
 
 class PlanDifference(msgspec.Struct, kw_only=True):
@@ -159,14 +172,14 @@ class PlanDifference(msgspec.Struct, kw_only=True):
 
 
 class PlanCosts(msgspec.Struct, kw_only=True):
-    plan_costs: PlanMonth
-    total: PlanTotal
-    plans: list[PlanOfMonth]
+    plan_costs: PlanCostsQuery
+    total: PlanCostsTotal
+    plans: list[PlanCostsOfPlan]
     idle_seats: Annotated[
-        list[IdleSeat], words("Seats without calls in billing cycles that ended in the month.")
+        list[IdleSeatItem], words("Seats without calls in billing cycles that ended in the month.")
     ]
     differences: Annotated[list[PlanDifference], words("Empty for people with restricted access.")]
-    rows: list[SeatOfMonth]
+    rows: list[SeatCosts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +301,7 @@ def _build_plan_costs(inputs: _PlanCostInputs, seat_usage: SeatUsage, shown_usag
     months, differing, billed = apply_bills_to_seat_months(by_plans, inputs.bills)
     seen = _visible_seat_months(months, inputs)
     return PlanCosts(
-        plan_costs=PlanMonth(
+        plan_costs=PlanCostsQuery(
             month=month.name,
             start=utc_iso(month.start) or "",
             end=utc_iso(month.end) or "",
@@ -330,7 +343,7 @@ def _total_of_visible_seats(
     visible_seat_months: Sequence[SeatMonth],
     shown_usage: SeatUsage,
     contract_rows: Sequence[CostRow],
-) -> PlanTotal:
+) -> PlanCostsTotal:
     """
     Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
     """
@@ -341,7 +354,7 @@ def _total_of_visible_seats(
         {currency: money.text_to_units(text) for currency, text in row.unconverted.items()}
         for row in contract_rows
     )
-    return PlanTotal(
+    return PlanCostsTotal(
         paid=money.units_to_text(fees + overage + shown_usage.metered + contracts),
         fees=money.units_to_text(fees),
         overage=money.units_to_text(overage),
@@ -383,7 +396,7 @@ def _plan_rows(
     shown_usage: SeatUsage,
     billed_plan_ids: Collection[str],
     reason_without_cost_by_plan: Mapping[str, str],
-) -> Iterator[PlanOfMonth]:
+) -> Iterator[PlanCostsOfPlan]:
     by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
     for seat_month in visible_seat_months:
         by_plan[seat_month.plan.id].append(seat_month)
@@ -395,7 +408,7 @@ def _plan_rows(
         used = [
             usage_in_plan_unit(plan, _shown_use_of_seat(seat_month, shown_usage)) for seat_month in months
         ]
-        yield PlanOfMonth(
+        yield PlanCostsOfPlan(
             id=plan.id,
             name=plan.name,
             seats=len(months),
@@ -412,13 +425,13 @@ def _plan_rows(
         )
 
 
-def _idle_seats(inputs: _PlanCostInputs, seat_usage: SeatUsage) -> list[IdleSeat]:
+def _idle_seats(inputs: _PlanCostInputs, seat_usage: SeatUsage) -> list[IdleSeatItem]:
     """
     Return seats that were held for a whole cycle that ended in the month, without any call, highest fee first.
 
     If a pool has overage, its idle seats are not listed, because other seats used their allowance.
     """
-    idle_seats: list[tuple[int, IdleSeat]] = []
+    idle_seats: list[tuple[int, IdleSeatItem]] = []
     for plan in inputs.plans:
         for days in _ended_cycles(plan, inputs):
             months = months_of_seats(plan, days, seat_usage)
@@ -453,8 +466,8 @@ def _is_idle(month: SeatMonth, inputs: _PlanCostInputs) -> bool:
     )
 
 
-def _idle_seat(month: SeatMonth, period_days: PlanPeriodDays, names: SeatNames) -> IdleSeat:
-    return IdleSeat(
+def _idle_seat(month: SeatMonth, period_days: PlanPeriodDays, names: SeatNames) -> IdleSeatItem:
+    return IdleSeatItem(
         plan=month.plan.name,
         user=names.user_of_seat(month.mark),
         team=month.seat.team or None,
@@ -466,7 +479,7 @@ def _idle_seat(month: SeatMonth, period_days: PlanPeriodDays, names: SeatNames) 
 
 def _seat_rows(
     visible_seat_months: Sequence[SeatMonth], shown_usage: SeatUsage, limit: int, names: SeatNames
-) -> list[SeatOfMonth]:
+) -> list[SeatCosts]:
     plans: dict[str, set[str]] = defaultdict(set)
     for seat_month in visible_seat_months:
         plans[seat_month.seat.user.casefold()].add(seat_month.plan.name)
@@ -487,9 +500,9 @@ def _seat_rows(
 
 def _seat_row(
     month: SeatMonth, use: SeatUse, shown_usage: SeatUsage, other_plans: Collection[str], user: str
-) -> SeatOfMonth:
+) -> SeatCosts:
     plan, seat = month.plan, month.seat
-    return SeatOfMonth(
+    return SeatCosts(
         plan=plan.name,
         user=user,
         team=seat.team or None,

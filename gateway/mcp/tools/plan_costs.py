@@ -10,10 +10,10 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.plans.costs import (
-    IdleSeat,
+    IdleSeatItem,
     PlanCosts,
     PlanQuestion,
-    SeatOfMonth,
+    SeatCosts,
     parse_month,
     read_plan_costs,
 )
@@ -186,7 +186,7 @@ def _build_plan_costs(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
     )
 
 
-def _seat_line(row: SeatOfMonth) -> SeatLine:
+def _seat_line(row: SeatCosts) -> SeatLine:
     return SeatLine(
         plan=remove_hidden_characters(row.plan),
         user=remove_hidden_characters(row.user),
@@ -197,7 +197,7 @@ def _seat_line(row: SeatOfMonth) -> SeatLine:
     )
 
 
-def _idle_seat_line(seat: IdleSeat) -> IdleSeatLine:
+def _idle_seat_line(seat: IdleSeatItem) -> IdleSeatLine:
     return IdleSeatLine(
         plan=remove_hidden_characters(seat.plan),
         user=remove_hidden_characters(seat.user),

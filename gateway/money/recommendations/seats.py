@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, read_plan_costs
+from gateway.bills.plans.costs import IdleSeatItem, PlanCosts, PlanQuestion, SeatCosts, read_plan_costs
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.sums import billing_cycles
 from gateway.money.recommendations.facts import UnusedSeat
@@ -82,11 +82,11 @@ def _seats_with_calls(costs: PlanCosts) -> set[_Key]:
     return {_seat_key(row) for row in costs.rows if row.calls or row.unpriced_calls}
 
 
-def _seat_key(row: SeatOfMonth) -> _Key:
+def _seat_key(row: SeatCosts) -> _Key:
     return row.plan, row.user.casefold()
 
 
-def _unused_seat(seat: IdleSeat, people: People) -> UnusedSeat:
+def _unused_seat(seat: IdleSeatItem, people: People) -> UnusedSeat:
     return UnusedSeat(
         plan=seat.plan,
         user=seat.user,
