@@ -6,7 +6,6 @@ Operator API for assistants: the call behind `tollhouse mcp`, and the tools that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -106,36 +105,9 @@ class ToolChange(RequestBody):
     enabled: Annotated[bool, words("Whether assistants may use the tool.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantTool:
-    """A tool and its state. `last_updated` and `updated_by` are null if nobody has enabled or disabled it."""
-
-    name: str
-    title: str
-    writes: bool
-    enabled: bool
-    needs: str
-    shows: str
-    last_updated: float | None = None
-    updated_by: str | None = None
-
-
-def assistant_tool_fields(tool: AssistantTool) -> dict[str, object]:
-    return {
-        "name": tool.name,
-        "title": tool.title,
-        "writes": tool.writes,
-        "enabled": tool.enabled,
-        "needs": tool.needs,
-        "shows": tool.shows,
-        "last_updated": utc_iso(tool.last_updated),
-        "updated_by": tool.updated_by,
-    }
-
-
-ASSISTANT_TOOLS: ListDefinition[AssistantTool] = ListDefinition(
+ASSISTANT_TOOLS: ListDefinition[AssistantToolItem] = ListDefinition(
     root="assistant_tools",
-    show=assistant_tool_fields,
+    show=msgspec.structs.asdict,
     identity=Sort(value=lambda tool: tool.name),
     sorts={
         "name": Sort(value=lambda tool: tool.name),
@@ -179,19 +151,19 @@ async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChan
     await request.registry.assistant_tools.set_enabled(
         name, enabled=request.body.enabled, actor=request.actor
     )
-    return {"assistant_tool": assistant_tool_fields(_assistant_tool(request.services, name))}
+    return {"assistant_tool": msgspec.structs.asdict(_assistant_tool(request.services, name))}
 
 
-def _assistant_tool(services: OperatorServices, name: str) -> AssistantTool:
+def _assistant_tool(services: OperatorServices, name: str) -> AssistantToolItem:
     tool = TOOLS[name]
     decided = services.installation.require_registry().assistant_tools.find(name)
-    return AssistantTool(
+    return AssistantToolItem(
         name=name,
         title=tool.title,
         writes=tool.writes,
         enabled=is_tool_enabled(services, name),
         needs=tool.needs,
         shows=tool.shows,
-        last_updated=None if decided is None else decided.last_updated,
+        last_updated=None if decided is None else utc_iso(decided.last_updated),
         updated_by=None if decided is None else decided.updated_by,
     )

@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from aiohttp import web
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
-from gateway.core.fields import build_answer
 from gateway.core.schemas import TEXT
 from gateway.devices import states
 from gateway.http.answers import SLOW_S, UNCACHED
@@ -91,25 +90,6 @@ class KnownPerson:
     names: tuple[str, ...]
     forms: tuple[str, ...]
     is_linked: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class ErasureReceiptPlace:
-    """
-    A place that may contain a name of the person. `until` is the epoch second until which it is pending, or
-    None.
-    """
-
-    place: str
-    state: str
-    what: str
-    count: int | None = None
-    until: float | None = None
-    listed: Sequence[str] = field(default_factory=tuple)
-
-    def describe(self) -> Mapping[str, object]:
-        until = None if self.until is None else utc_iso(self.until)
-        return build_answer(ErasedPlace, self, until=until, listed=list(self.listed))
 
 
 class ErasedPlace(msgspec.Struct, kw_only=True):
@@ -228,7 +208,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         "dry_run": body.dry_run,
         "names": len(person.names),
         "calls": sum(calls_of for _, calls_of, _ in calls),
-        "places": [place.describe() for place in places],
+        "places": [msgspec.structs.asdict(place) for place in places],
         "file": None if body.dry_run else erasures_to_json([erasure]),
     }
     return {"erasure": receipt}
@@ -345,23 +325,38 @@ async def resolve_person_in_path(request: OperatorRequest[OperatorServices, Any]
 # -- the receipt -----------------------------------------------------------------------------------------------
 
 
+def _erased_place(
+    *,
+    place: str,
+    state: str,
+    what: str,
+    count: int | None = None,
+    until: float | None = None,
+    listed: Iterable[str] = (),
+) -> ErasedPlace:
+    """Return a place that may contain a name of the person. `until`: the epoch second until which it is pending."""
+    return ErasedPlace(
+        place=place, state=state, what=what, count=count, until=utc_iso(until), listed=list(listed)
+    )
+
+
 def _erasure_receipt_places(
     erased: ErasureResult, body: ErasePerson, now: float, are_reports_waiting: bool
-) -> Iterator[ErasureReceiptPlace]:
+) -> Iterator[ErasedPlace]:
     rows, records = erased.rows, erased.records
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="names", state=DONE, count=rows.people, what="people with links and the name to show, deleted"
     )
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="accounts", state=DONE, count=rows.accounts, what="accounts, deleted with their sessions"
     )
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="registry",
         state=DONE,
         count=rows.rows,
         what="rows of roles, seats, filters, authors and the audit list",
     )
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="settings as files",
         state=ASK if rows.managed else DONE,
         count=len(rows.managed),
@@ -370,7 +365,7 @@ def _erasure_receipt_places(
     )
     yield _free_texts_in_erasure_receipt(erased, are_texts_replaced=body.texts)
     yield _devices_in_erasure_receipt(erased, are_devices_erased=body.devices)
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="records",
         state=PENDING if records.unreadable else DONE,
         count=records.records,
@@ -382,7 +377,7 @@ def _erasure_receipt_places(
             else ""
         ),
     )
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="totals",
         state=DONE,
         count=None if body.dry_run else erased.sums,
@@ -390,10 +385,10 @@ def _erasure_receipt_places(
     )
     what = "reports that wait for the rest of their call, or for calls below them; the gateway looks again by itself"
     until = now + AGAIN_AFTER_S if are_reports_waiting else None
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="waiting", state=PENDING if are_reports_waiting else DONE, what=what, until=until
     )
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="below",
         state=PENDING if erased.below else DONE,
         count=len(erased.below),
@@ -403,17 +398,17 @@ def _erasure_receipt_places(
     )
     if not body.dry_run:
         yield _search_in_erasure_receipt(erased.found)
-    yield ErasureReceiptPlace(
+    yield _erased_place(
         place="disk",
         state=ASK if erased.remains else DONE,
         what="; ".join(erased.remains) or "replaced rows are overwritten, and write-ahead logs are empty",
     )
 
 
-def _search_in_erasure_receipt(found: NamesFound) -> ErasureReceiptPlace:
+def _search_in_erasure_receipt(found: NamesFound) -> ErasedPlace:
     left = [f"{table}: {count} rows" for table, count in found.rows.items()]
     what = f"{found.searched_bytes} bytes of all tables were searched for the names"
-    return ErasureReceiptPlace(
+    return _erased_place(
         place="search",
         state=ASK if left else DONE,
         count=sum(found.rows.values()),
@@ -423,13 +418,13 @@ def _search_in_erasure_receipt(found: NamesFound) -> ErasureReceiptPlace:
     )
 
 
-def _free_texts_in_erasure_receipt(erased: ErasureResult, *, are_texts_replaced: bool) -> ErasureReceiptPlace:
+def _free_texts_in_erasure_receipt(erased: ErasureResult, *, are_texts_replaced: bool) -> ErasedPlace:
     places = [" ".join(place) for place in erased.rows.texts]
     count = len(places) + erased.rows.more_texts
     what = "free texts with a name" + (
         "" if are_texts_replaced or not count else "; use --texts to replace them"
     )
-    return ErasureReceiptPlace(
+    return _erased_place(
         place="texts",
         state=DONE if are_texts_replaced or not count else ASK,
         count=count,
@@ -438,11 +433,11 @@ def _free_texts_in_erasure_receipt(erased: ErasureResult, *, are_texts_replaced:
     )
 
 
-def _devices_in_erasure_receipt(erased: ErasureResult, *, are_devices_erased: bool) -> ErasureReceiptPlace:
+def _devices_in_erasure_receipt(erased: ErasureResult, *, are_devices_erased: bool) -> ErasedPlace:
     is_left = bool(erased.devices) and not are_devices_erased
     what = "devices of the person" + ("; use --devices to revoke and erase them" if is_left else "")
     state = ASK if is_left else DONE
-    return ErasureReceiptPlace(
+    return _erased_place(
         place="devices", state=state, count=len(erased.devices), what=what, listed=erased.devices
     )
 
@@ -452,7 +447,7 @@ async def _receipt_places_that_erasure_cannot_reach(
     person: KnownPerson,
     calls: Sequence[tuple[str, int, str]],
     others: Sequence[str],
-) -> Iterable[ErasureReceiptPlace]:
+) -> Iterable[ErasedPlace]:
     months = f" from {calls[0][0]} to {calls[-1][0]}" if calls else ""
     routes = [route.name for route in await request.services.spool.deliveries.route_states()]
     sent = f"receivers may have calls{months} with the names in records; ask their owners to delete or rename them"
@@ -462,36 +457,36 @@ async def _receipt_places_that_erasure_cannot_reach(
     damaged = await asyncio.to_thread(lambda: sorted(path.name for path in directory.glob("*.damaged-*")))
     others_below = "other senders store data of their own, such as log files; ask their owners"
     return [
-        ErasureReceiptPlace(
+        _erased_place(
             place="destinations",
             state=ASK if routes and calls else DONE,
             what=sent,
             count=len(routes),
             listed=routes,
         ),
-        ErasureReceiptPlace(place="senders", state=ASK if calls else DONE, what=others_below),
-        ErasureReceiptPlace(
+        _erased_place(place="senders", state=ASK if calls else DONE, what=others_below),
+        _erased_place(
             place="configuration",
             state=ASK if settings else DONE,
             count=len(settings),
             what="settings that contain a name; change the file, then reload",
             listed=settings,
         ),
-        ErasureReceiptPlace(
+        _erased_place(
             place="backups",
             state=ASK if backups else DONE,
             count=len(backups),
             what="known backups that hold the names; delete them, or use --erasures whenever one is restored",
             listed=backups,
         ),
-        ErasureReceiptPlace(
+        _erased_place(
             place="damaged files",
             state=ASK if damaged else DONE,
             count=len(damaged),
             what="files that were moved aside; delete them when you need them no more",
             listed=damaged,
         ),
-        ErasureReceiptPlace(
+        _erased_place(
             place="other names",
             state=ASK if others else DONE,
             count=len(others),
