@@ -12,19 +12,19 @@ from collections.abc import Iterator
 
 import orjson
 
-from exporters.errors import Rejected, SendError
-from exporters.http.client import HttpClient
+from exporters.errors import SendError
 from exporters.notifications.channel import (
     ChannelType,
+    FixedSecret,
     NotificationMessage,
     channel_secret,
     check_message_accepted,
     escape_for_chat,
-    misconfigured_if_gone,
 )
-from exporters.notifications.channels.webhook import client_settings
+from exporters.notifications.http_channel import HttpChannel
 from exporters.probe import OK, Probe, error_probe
 from exporters.problems import problems_of_headers, problems_of_url
+from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.record import utc_iso
@@ -35,28 +35,19 @@ _NO_NAME = re.compile(r"\W", re.ASCII)
 ALERTS, STATUS = "/api/v2/alerts", "/api/v2/status"
 
 
-class AlertmanagerChannel:
+class AlertmanagerChannel(HttpChannel[SecretSource | FixedSecret | None]):
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
-        self._settings = settings
-        self._clock = clock
+        super().__init__(settings, clock, channel_secret(settings))
         self._base = settings.url.rstrip("/")
-        self._secret = channel_secret(settings)
-        self._client = HttpClient(client_settings(settings), clock=clock)
 
-    async def send(self, message: NotificationMessage) -> str:
-        alerts = [encode_alert(notice, now=self._clock.now()) for notice in message.notices]
-        try:
-            await self._send_and_check("POST", ALERTS, orjson.dumps(alerts))
-        except Rejected as error:
-            raise misconfigured_if_gone(error) from error
-        return ""
-
-    def secret_file_state(self) -> object:
-        return self._secret and self._secret.change_stamp()
-
-    def check_secret(self) -> None:
+    def _checked_url(self) -> str:
         if self._secret:
             self._secret.value()
+        return self._base
+
+    async def _request(self, message: NotificationMessage) -> None:
+        alerts = [encode_alert(notice, now=self._clock.now()) for notice in message.notices]
+        await self._send_and_check("POST", ALERTS, orjson.dumps(alerts))
 
     async def probe(self) -> Probe:
         try:
@@ -64,9 +55,6 @@ class AlertmanagerChannel:
         except SendError as error:
             return error_probe(error)
         return Probe(status=OK)
-
-    async def close(self) -> None:
-        await self._client.close()
 
     async def _send_and_check(self, method: str, path: str, body: bytes) -> None:
         answer = await self._client.send(

@@ -14,19 +14,17 @@ from collections.abc import Iterator
 
 import orjson
 
-from exporters.errors import Misconfigured, Rejected, SendError
-from exporters.http.client import HttpClient
+from exporters.errors import Misconfigured
 from exporters.notifications.channel import (
     ChannelType,
+    FixedSecret,
     NotificationMessage,
     channel_secret,
     check_message_accepted,
     escape_for_chat,
     has_secret,
-    misconfigured_if_gone,
 )
-from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, error_probe, probe_connection
+from exporters.notifications.http_channel import HttpChannel
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
@@ -38,39 +36,22 @@ EVENTS = "https://events.pagerduty.com/v2/enqueue"  # in the European region: ev
 _KEY = re.compile(r"[A-Za-z0-9]{32}")
 
 
-class PagerDutyChannel:
+class PagerDutyChannel(HttpChannel[SecretSource | FixedSecret]):
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
-        self._url = settings.url or EVENTS
-        self._secret = channel_secret(settings) or SecretSource(f"notify {settings.name}")
-        self._client = HttpClient(client_settings(settings), clock=clock)
+        super().__init__(settings, clock, channel_secret(settings) or SecretSource(f"notify {settings.name}"))
+        self._events_url = settings.url or EVENTS
 
-    async def send(self, message: NotificationMessage) -> str:
+    def _checked_url(self) -> str:
+        self._integration_key()
+        return self._events_url
+
+    async def _request(self, message: NotificationMessage) -> None:
         [notice] = message.notices
         key = self._integration_key()
         body = orjson.dumps(trigger_event(notice, key=key))
-        try:
-            check_message_accepted(
-                await self._client.send(self._url, body, content_type="application/json", secrets=[key])
-            )
-        except Rejected as error:
-            raise misconfigured_if_gone(error) from error
-        return ""
-
-    def secret_file_state(self) -> object:
-        return self._secret.change_stamp()
-
-    def check_secret(self) -> None:
-        self._integration_key()
-
-    async def probe(self) -> Probe:
-        try:
-            self.check_secret()
-        except SendError as error:
-            return error_probe(error)
-        return await probe_connection(self._client, self._url)
-
-    async def close(self) -> None:
-        await self._client.close()
+        check_message_accepted(
+            await self._client.send(self._events_url, body, content_type="application/json", secrets=[key])
+        )
 
     def _integration_key(self) -> str:
         """

@@ -10,19 +10,15 @@ from dataclasses import replace
 
 import orjson
 
-from exporters.errors import Rejected, SendError
-from exporters.http.client import HttpClient
 from exporters.notifications.channel import (
     ChannelType,
     NotificationMessage,
     SecretAddress,
     check_message_accepted,
     escape_for_chat,
-    misconfigured_if_gone,
     plain_text,
 )
-from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, error_probe, probe_connection
+from exporters.notifications.http_channel import HttpChannel
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, WARNING
@@ -36,36 +32,19 @@ _SIGNS = {
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-class SlackWebhook:
+class SlackWebhook(HttpChannel[SecretAddress]):
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
-        self._address = SecretAddress(settings)
-        self._client = HttpClient(client_settings(settings), clock=clock)
+        super().__init__(settings, clock, SecretAddress(settings))
 
-    async def send(self, message: NotificationMessage) -> str:
-        address = self._address.value()
+    def _checked_url(self) -> str:
+        return self._secret.value()
+
+    async def _request(self, message: NotificationMessage) -> None:
+        address = self._checked_url()
         body = orjson.dumps({"text": message_text(message)})
-        try:
-            check_message_accepted(
-                await self._client.send(address, body, content_type="application/json", secrets=[address])
-            )
-        except Rejected as error:
-            raise misconfigured_if_gone(error) from error
-        return ""
-
-    def secret_file_state(self) -> object:
-        return self._address.change_stamp()
-
-    def check_secret(self) -> None:
-        self._address.value()
-
-    async def probe(self) -> Probe:
-        try:
-            return await probe_connection(self._client, self._address.value())
-        except SendError as error:
-            return error_probe(error)
-
-    async def close(self) -> None:
-        await self._client.close()
+        check_message_accepted(
+            await self._client.send(address, body, content_type="application/json", secrets=[address])
+        )
 
 
 def _escape_slack_text(text: str) -> str:

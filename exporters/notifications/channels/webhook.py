@@ -14,19 +14,15 @@ from collections.abc import Iterator
 
 import orjson
 
-from exporters.errors import Misconfigured, Rejected, SendError
-from exporters.http.allowed_addresses import address_check_for
-from exporters.http.client import ClientSettings, HttpClient
+from exporters.errors import Misconfigured
 from exporters.notifications.channel import (
-    TIMEOUT_S,
     ChannelType,
+    FixedSecret,
     NotificationMessage,
-    StoredChannelSettings,
     channel_secret,
     has_secret,
-    misconfigured_if_gone,
 )
-from exporters.probe import Probe, error_probe, probe_connection
+from exporters.notifications.http_channel import HttpChannel
 from exporters.problems import problems_of_headers, problems_of_url
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
@@ -39,14 +35,15 @@ PREFIX = "whsec_"
 LEAST_BYTES, MOST_BYTES = 24, 64
 
 
-class WebhookChannel:
+class WebhookChannel(HttpChannel[SecretSource | FixedSecret]):
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._secret = channel_secret(settings) or SecretSource(f"notify {settings.name}")
-        self._client = HttpClient(client_settings(settings), clock=clock)
+        super().__init__(settings, clock, channel_secret(settings) or SecretSource(f"notify {settings.name}"))
 
-    async def send(self, message: NotificationMessage) -> str:
+    def _checked_url(self) -> str:
+        secret_bytes(self._secret.value())
+        return self._settings.url
+
+    async def _request(self, message: NotificationMessage) -> None:
         [notice] = message.notices
         body = orjson.dumps(event_document(notice))
         at = str(int(self._clock.now()))
@@ -57,33 +54,13 @@ class WebhookChannel:
         }
         sent = {**self._settings.headers, **signed}
         url = self._settings.url
-        try:
-            await self._client.send(
-                url,
-                body,
-                content_type="application/json",
-                headers=sent,
-                secrets=[*sent.values(), *secrets_in_query(url)],
-            )
-        except Rejected as error:
-            raise misconfigured_if_gone(error) from error
-        return ""
-
-    def secret_file_state(self) -> object:
-        return self._secret.change_stamp()
-
-    def check_secret(self) -> None:
-        secret_bytes(self._secret.value())
-
-    async def probe(self) -> Probe:
-        try:
-            self.check_secret()
-        except SendError as error:
-            return error_probe(error)
-        return await probe_connection(self._client, self._settings.url)
-
-    async def close(self) -> None:
-        await self._client.close()
+        await self._client.send(
+            url,
+            body,
+            content_type="application/json",
+            headers=sent,
+            secrets=[*sent.values(), *secrets_in_query(url)],
+        )
 
 
 def event_document(notice: Notice) -> dict[str, object]:
@@ -122,21 +99,6 @@ def secret_bytes(secret: str) -> bytes:
         )
         raise Misconfigured(message, answered=False)
     return key
-
-
-def client_settings(settings: NotifySettings) -> ClientSettings:
-    """
-    Return the client settings of a channel. If an account created the channel, each connection's address is
-    checked.
-    """
-    check = (
-        address_check_for(settings.url or settings.secret)
-        if isinstance(settings, StoredChannelSettings)
-        else None
-    )
-    return ClientSettings(
-        proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none", check=check
-    )
 
 
 def settings_problems(shown_name: str, settings: NotifySettings) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from gateway.bills.contracts.declared import Contract
 from gateway.bills.enforcers.faults import EnforcerFault
@@ -65,56 +65,16 @@ _WHAT = ("source", "provider", "model")
 _MEASURES = ("cost", "calls", "errors", *KINDS, "input_tokens", "output_tokens")
 
 
-async def _no_certificates() -> Sequence[CertificateExpiry]:
+async def _no_rows() -> Sequence[Never]:
     return ()
 
 
-async def _no_expired_key_uses() -> Mapping[int, ExpiredKeyUses]:
+async def _no_rows_by_key_id() -> Mapping[int, Never]:
     return {}
-
-
-async def _no_reconciled_months() -> Sequence[ReconciledMonth]:
-    return ()
-
-
-async def _no_sender_hours() -> Sequence[SenderHours]:
-    return ()
-
-
-async def _no_sender_fields() -> Mapping[int, SenderDay]:
-    return {}
-
-
-async def _no_faults() -> Sequence[EnforcerFault]:
-    return ()
-
-
-async def _no_fleet() -> Sequence[FleetRow]:
-    return ()
 
 
 async def _no_losses() -> None:
     return None
-
-
-async def _no_key_shares() -> Sequence[KeyShare]:
-    return ()
-
-
-async def _no_lakes() -> Sequence[LakeState]:
-    return ()
-
-
-async def _no_channels() -> Sequence[ChannelState]:
-    return ()
-
-
-async def _no_arrivals() -> Sequence[ReportArrival]:
-    return ()
-
-
-async def _no_unapplied_changes() -> Sequence[UnappliedChange]:
-    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,27 +86,27 @@ class FactSources:
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
     tokens: Callable[[], Sequence[EnrolmentToken]] = tuple
-    certificates: Callable[[], Awaitable[Sequence[CertificateExpiry]]] = _no_certificates
-    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredKeyUses]]] = _no_expired_key_uses
-    sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_sender_hours
-    sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_sender_fields
-    enforcer_faults: Callable[[], Awaitable[Sequence[EnforcerFault]]] = _no_faults
+    certificates: Callable[[], Awaitable[Sequence[CertificateExpiry]]] = _no_rows
+    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredKeyUses]]] = _no_rows_by_key_id
+    sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_rows
+    sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_rows_by_key_id
+    enforcer_faults: Callable[[], Awaitable[Sequence[EnforcerFault]]] = _no_rows
     views: Callable[[], Sequence[SavedView]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
-    fleet: Callable[[], Awaitable[Sequence[FleetRow]]] = _no_fleet
+    fleet: Callable[[], Awaitable[Sequence[FleetRow]]] = _no_rows
     losses: Callable[[], Awaitable[FleetLosses | None]] = _no_losses
-    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_key_shares
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_rows
     is_unmapped: Callable[[str], bool] = lambda _: False
     late_reports: LateReportSaver | None = None  # late reports, None while the registry is damaged
-    reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_reconciled_months
-    arrivals: Callable[[], Awaitable[Sequence[ReportArrival]]] = _no_arrivals
+    reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_rows
+    arrivals: Callable[[], Awaitable[Sequence[ReportArrival]]] = _no_rows
     contracts: Callable[[], Sequence[Contract]] = tuple
     plans: Callable[[], Sequence[AssistantPlan]] = tuple
-    unapplied_changes: Callable[[], Awaitable[Sequence[UnappliedChange]]] = _no_unapplied_changes
-    lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
+    unapplied_changes: Callable[[], Awaitable[Sequence[UnappliedChange]]] = _no_rows
+    lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_rows
     destination_types: Callable[[], Mapping[str, str]] = dict
-    channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
+    channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_rows
     leases: Leases = field(default_factory=SoleNode)
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
@@ -161,8 +121,8 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
     midnight = now // DAY_S * DAY_S
     hour = now // _HOUR_S * _HOUR_S
     database = await sources.database()
-    return InsightFacts(
-        now=now,
+    return replace(
+        await gather_states(sources, now=now),
         days=await ledger.daily_team_spend(midnight - 42 * DAY_S),
         views=[
             await ledger.view_spend(view, midnight - 42 * DAY_S)
@@ -181,8 +141,6 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
         routes=await routes_with_refusals(sources.deliveries, now),
         dead=await _routes_with_dead_letters(sources.deliveries, now),
-        destination_types=sources.destination_types(),
-        channels=await sources.channels(),
         shapes=await _unrecognised_shapes(sources.log),
         late_reports=await sources.late_reports.store_and_sum_recent_late_reports()
         if sources.late_reports
@@ -198,16 +156,6 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         clock_step_s=clock_step_s,
         node_settings=await sources.leases.differing_node_settings(),
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,
-        keys=sources.keys(),
-        expired_tries=await sources.expired_tries(),
-        certificates=await sources.certificates(),
-        sender_hours=await sources.sender_hours(),
-        devices=sources.devices(),
-        tokens=sources.tokens(),
-        fleet=await sources.fleet(),
-        losses=await sources.losses(),
-        silent_clusters=sources.silent_clusters(),
-        unapplied_configs=sources.unapplied_configs(),
         shares=await sources.shares(),
         reconciled=await sources.reconciled(),
         arrivals=await sources.arrivals(),
