@@ -9,10 +9,10 @@ import click
 
 from gateway.cli.amounts import decimals_for_amounts, format_single_amount
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
-from gateway.cli.operator.commands import list_command
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.operator.money.report import warn_about_calls_outside_period
-from gateway.cli.operator.resources import add_resource_options, request_body
-from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.operator.resources import add_resource_options
+from gateway.cli.output import as_json, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.operations.money.work_links.declared import NewWorkLink
 from spool.ledger.periods import RANGES
@@ -173,28 +173,25 @@ def show_numbers_of_units(client: OperatorClient, as_json: bool) -> None:
     click.echo(f"{spans:,} of {most:,} spans that may still link a call to its agent's run")
 
 
-@work.command("link")
-@add_resource_options(NewWorkLink)
-@as_json
-@with_client
-def create_work_link(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """
-    Link a session, a branch or a commit to a pull request or a ticket, or a session or run to its parent.
+add_commands(
+    work,
+    request_command(
+        "link",
+        "POST /work/links",
+        """
+        Link a session, a branch or a commit to a pull request or a ticket, or a session or run to its parent.
 
-    The link acts on past and later calls that state no pull request (or ticket, or parent) themselves.
-    """
-    payload = client.request("POST", "/work/links", body=request_body(NewWorkLink, given))
-    show_json(payload) if as_json else show_fields(payload["work_link"])
-
-
-@work.command("unlink")
-@click.argument("link")
-@as_json
-@with_client
-def delete_work_link(client: OperatorClient, link: str, as_json: bool) -> None:
-    """Delete a link by its id. Its calls count as before the link."""
-    payload = client.request("DELETE", f"/work/links/{quote_segment(link)}")
-    show_json(payload) if as_json else click.echo(f"link {link} deleted")
+        The link acts on past and later calls that state no pull request (or ticket, or parent) themselves.
+        """,
+        add_resource_options(NewWorkLink),
+    ),
+    request_command(
+        "unlink LINK",
+        "DELETE /work/links/{link}",
+        "Delete a link by its id. Its calls count as before the link.",
+        show_response="link {link} deleted",
+    ),
+)
 
 
 list_command(

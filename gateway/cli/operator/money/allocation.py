@@ -6,22 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import (
-    PageRequest,
-    fetch_and_show_page,
-    list_command,
-    request_command,
-    with_page_options,
-)
+from gateway.cli.operator.commands import list_command, request_command
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
-from gateway.cli.operator.resources import add_resource_commands, add_resource_options, request_body
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
+from gateway.cli.operator.resources import add_resource_commands, add_resource_options
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.money.allocation.declared import STATES, NewNamespace
 from spool.printable import replace_unprintable
 
@@ -187,28 +180,25 @@ def namespaces() -> None:
     """Manage namespaces. Each namespace has its own definition with its own dimensions."""
 
 
-@namespaces.command(name="list")
-@click.option("--id", multiple=True, metavar="ID", help="May repeat.")
-@click.option("--name", multiple=True, metavar="NAME", help="May repeat.")
-@with_page_options
-@with_client
-def list_namespaces(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List the namespaces, without the default namespace."""
-    fetch_and_show_page(
-        client, page, "namespaces", _NAMESPACE_COLUMNS, filters, path="/allocation/namespaces"
+list_command(
+    namespaces,
+    "list",
+    click.option("--id", multiple=True, metavar="ID", help="May repeat."),
+    click.option("--name", multiple=True, metavar="NAME", help="May repeat."),
+    root="namespaces",
+    path="/allocation/namespaces",
+    columns=_NAMESPACE_COLUMNS,
+    help="List the namespaces, without the default namespace.",
+)
+
+namespaces.add_command(
+    request_command(
+        "create ID",
+        "POST /allocation/namespaces",
+        "Create a namespace. ID has lowercase letters, digits, _ and -.",
+        add_resource_options(NewNamespace),
     )
-
-
-@namespaces.command("create")
-@click.argument("id")
-@add_resource_options(NewNamespace)
-@as_json
-@with_client
-def create_namespace(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
-    """Create a namespace. ID has lowercase letters, digits, _ and -."""
-    body = {"id": id, **request_body(NewNamespace, given)}
-    payload = client.request("POST", "/allocation/namespaces", body=body)
-    show_json(payload) if as_json else show_fields(payload["namespace"])
+)
 
 
 add_resource_commands(

@@ -8,7 +8,7 @@ import click
 
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
-from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, with_page_options
+from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.operator.resources import add_options, add_resource_options, request_body
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STATES, NewBudget
@@ -67,18 +67,21 @@ def budgets() -> None:
     """Create, list, change and delete budgets. Budgets warn; they never block a call."""
 
 
-@budgets.command("list")
-@click.option("--view", multiple=True, metavar="ID", help="Only budgets of this view; may repeat.")
-@click.option("--granularity", multiple=True, type=click.Choice(GRANULARITIES))
-@click.option(
-    "--measure", multiple=True, help="Only budgets of cost, tokens, calls, or a meter such as web_searches."
+list_command(
+    budgets,
+    "list",
+    click.option("--view", multiple=True, metavar="ID", help="Only budgets of this view; may repeat."),
+    click.option("--granularity", multiple=True, type=click.Choice(GRANULARITIES)),
+    click.option(
+        "--measure",
+        multiple=True,
+        help="Only budgets of cost, tokens, calls, or a meter such as web_searches.",
+    ),
+    click.option("--expand", multiple=True, type=click.Choice(("current", "forecast")), help="With --json."),
+    root="budgets",
+    columns=COLUMNS,
+    help="List the budgets. `percent` is from the last evaluation, for the owner with the highest percentage.",
 )
-@click.option("--expand", multiple=True, type=click.Choice(("current", "forecast")), help="With --json.")
-@with_page_options
-@with_client
-def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List the budgets. `percent` is from the last evaluation, for the owner with the highest percentage."""
-    fetch_and_show_page(client, page, "budgets", COLUMNS, filters)
 
 
 @budgets.command("create")
@@ -137,50 +140,49 @@ def edit_budget(client: OperatorClient, id: str, as_json: bool, **given: Any) ->
     warn_about_channels(client)
 
 
-@budgets.command("delete")
-@click.argument("id")
-@click.option("--confirm", required=True, metavar="NAME", help="Exact name of the budget, as confirmation.")
-@as_json
-@with_client
-def delete_budget(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
-    """Delete a budget and its alerts. Waiting notices are still sent."""
-    payload = client.request("DELETE", f"/budgets/{quote_segment(id)}", query=[("confirm", confirm)])
-    show_json(payload) if as_json else click.echo(f"budget {id} deleted")
-
-
-@budgets.command("owners")
-@click.argument("id")
-@click.option("--owner", multiple=True, help="May repeat.")
-@click.option(
-    "--is-past",
-    multiple=True,
-    type=click.Choice(("true", "false")),
-    help="Only owners that crossed a threshold (true), or only owners that did not (false).",
+add_commands(
+    budgets,
+    request_command(
+        "delete ID",
+        "DELETE /budgets/{id}",
+        "Delete a budget and its alerts. Waiting notices are still sent.",
+        confirm_option("NAME", "Exact name of the budget, as confirmation."),
+        show_response="budget {id} deleted",
+    ),
 )
-@with_page_options
-@with_client
-def list_owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
-    """List the spend of each owner in the current period."""
-    fetch_and_show_page(
-        client, page, "owners", OWNER_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/owners"
-    )
 
 
-@budgets.command("alerts")
-@click.argument("id")
-@click.option("--state", multiple=True, type=click.Choice(STATES), help="May repeat.")
-@click.option("--kind", multiple=True, type=click.Choice(KINDS), help="May repeat.")
-@click.option(
-    "--period", multiple=True, metavar="DAY", help="Only periods that begin on this day; may repeat."
+list_command(
+    budgets,
+    "owners ID",
+    click.option("--owner", multiple=True, help="May repeat."),
+    click.option(
+        "--is-past",
+        multiple=True,
+        type=click.Choice(("true", "false")),
+        help="Only owners that crossed a threshold (true), or only owners that did not (false).",
+    ),
+    root="owners",
+    path="/budgets/{id}/owners",
+    columns=OWNER_COLUMNS,
+    help="List the spend of each owner in the current period.",
 )
-@click.option("--owner", multiple=True, help="May repeat.")
-@with_page_options
-@with_client
-def list_alerts(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
-    """List the alerts of a budget with their states: pending, fired, corrected or cleared."""
-    fetch_and_show_page(
-        client, page, "alerts", ALERT_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/alerts"
-    )
+
+
+list_command(
+    budgets,
+    "alerts ID",
+    click.option("--state", multiple=True, type=click.Choice(STATES), help="May repeat."),
+    click.option("--kind", multiple=True, type=click.Choice(KINDS), help="May repeat."),
+    click.option(
+        "--period", multiple=True, metavar="DAY", help="Only periods that begin on this day; may repeat."
+    ),
+    click.option("--owner", multiple=True, help="May repeat."),
+    root="alerts",
+    path="/budgets/{id}/alerts",
+    columns=ALERT_COLUMNS,
+    help="List the alerts of a budget with their states: pending, fired, corrected or cleared.",
+)
 
 
 @budgets.command("evaluate")

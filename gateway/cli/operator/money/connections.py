@@ -9,9 +9,9 @@ import click
 from gateway.bills.connections.declared import NewConnection
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
-from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, list_command, with_page_options
+from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.operator.resources import add_resource_options, request_body
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, show_json
 
 COLUMNS = ("id", "name", "cloud_provider", "state", "upstream_connection_id", "created", "last_updated")
 DROP_COLUMNS = ("drop_id", "month", "row_count")
@@ -46,94 +46,16 @@ list_command(
 )
 
 
-@connections.command("create")
-@add_resource_options(NewConnection, required=("name", "cloud_provider"))
-@click.option("--id", "given_id", help="Id that programs already send with; default: a new id.")
-@bucket
-@as_json
-@with_client
-def create_connection(client: OperatorClient, given_id: str | None, as_json: bool, **given: Any) -> None:
-    """Create a billing connection."""
-    body = _connection_request_body(**given)
-    if given_id is not None:
-        body["connection_id"] = given_id
-    _show_connection(client.request("POST", "/connections", body=body), as_json)
+def _new_connection_request_body(*, given_id: str | None, **given: Any) -> JsonObject:
+    id_fields = {} if given_id is None else {"connection_id": given_id}
+    return {**_connection_request_body(**given), **id_fields}
 
 
-@connections.command("show")
-@click.argument("id")
-@as_json
-@with_client
-def show_connection(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Show one billing connection."""
-    _show_connection(client.request("GET", f"/connections/{quote_segment(id)}"), as_json)
-
-
-@connections.command("edit")
-@click.argument("id")
-@add_resource_options(NewConnection)
-@bucket
-@as_json
-@with_client
-def edit_connection(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
-    """Change a billing connection. A new id at your cost service also applies to files that are still waiting."""
+def _changed_connection_request_body(**given: Any) -> JsonObject:
     body = _connection_request_body(**given)
     if not body:
         exit_with_message("nothing to change; `tollhouse connections edit --help` lists the options", 2)
-    _show_connection(client.request("PATCH", f"/connections/{quote_segment(id)}", body=body), as_json)
-
-
-@connections.command("enable")
-@click.argument("id")
-@as_json
-@with_client
-def enable_connection(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Enable a disabled connection, so that it accepts files again."""
-    _show_connection(
-        client.request("PATCH", f"/connections/{quote_segment(id)}", body={"is_enabled": True}), as_json
-    )
-
-
-@connections.command("disable")
-@click.argument("id")
-@as_json
-@with_client
-def disable_connection(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Disable a connection, so that it refuses files. Files accepted earlier are kept and sent."""
-    _show_connection(
-        client.request("PATCH", f"/connections/{quote_segment(id)}", body={"is_enabled": False}), as_json
-    )
-
-
-@connections.command("delete")
-@click.argument("id")
-@click.option("--confirm", required=True, metavar="ID", help="The connection's id again, to confirm.")
-@as_json
-@with_client
-def delete_connection(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
-    """Delete a connection and its stored rows. Waiting files are still sent."""
-    payload = client.request("DELETE", f"/connections/{quote_segment(id)}", query=[("confirm", confirm)])
-    show_json(payload) if as_json else click.echo(f"connection {id} deleted")
-
-
-@connections.command("drops")
-@click.argument("id")
-@click.option("--month", multiple=True, metavar="YYYY-MM", help="Filter by month; may repeat.")
-@with_page_options
-@with_client
-def list_uploaded_files(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, ...]) -> None:
-    """List a connection's uploaded files that still have rows."""
-    path = f"/connections/{quote_segment(id)}/drops"
-    fetch_and_show_page(client, page, "billing_drops", DROP_COLUMNS, {"month": month}, path=path)
-
-
-@connections.command("month")
-@click.argument("id")
-@click.argument("month", metavar="YYYY-MM")
-@with_client
-def print_month_rows(client: OperatorClient, id: str, month: str) -> None:
-    """Print the rows of a month as JSON, after applying all uploaded files in order."""
-    show_json(client.request("GET", f"/connections/{quote_segment(id)}/drops/{quote_segment(month)}"))
+    return body
 
 
 def _connection_request_body(*, s3_bucket: str | None, **given: Any) -> JsonObject:
@@ -149,5 +71,62 @@ def _connection_request_body(*, s3_bucket: str | None, **given: Any) -> JsonObje
     return body
 
 
-def _show_connection(payload: JsonObject, as_json: bool) -> None:
-    show_json(payload) if as_json else show_fields(payload["connection"])
+add_commands(
+    connections,
+    request_command(
+        "create",
+        "POST /connections",
+        "Create a billing connection.",
+        add_resource_options(NewConnection, required=("name", "cloud_provider")),
+        click.option("--id", "given_id", help="Id that programs already send with; default: a new id."),
+        bucket,
+        request_body=_new_connection_request_body,
+    ),
+    request_command("show ID", "GET /connections/{id}", "Show one billing connection."),
+    request_command(
+        "edit ID",
+        "PATCH /connections/{id}",
+        "Change a billing connection. A new id at your cost service also applies to files that are still waiting.",
+        add_resource_options(NewConnection),
+        bucket,
+        request_body=_changed_connection_request_body,
+    ),
+    request_command(
+        "enable ID",
+        "PATCH /connections/{id}",
+        "Enable a disabled connection, so that it accepts files again.",
+        request_body={"is_enabled": True},
+    ),
+    request_command(
+        "disable ID",
+        "PATCH /connections/{id}",
+        "Disable a connection, so that it refuses files. Files accepted earlier are kept and sent.",
+        request_body={"is_enabled": False},
+    ),
+    request_command(
+        "delete ID",
+        "DELETE /connections/{id}",
+        "Delete a connection and its stored rows. Waiting files are still sent.",
+        confirm_option("ID", "The connection's id again, to confirm."),
+        show_response="connection {id} deleted",
+    ),
+)
+
+list_command(
+    connections,
+    "drops ID",
+    click.option("--month", multiple=True, metavar="YYYY-MM", help="Filter by month; may repeat."),
+    root="billing_drops",
+    path="/connections/{id}/drops",
+    columns=DROP_COLUMNS,
+    help="List a connection's uploaded files that still have rows.",
+)
+
+
+@connections.command("month")
+@click.argument("id")
+@click.argument("month", metavar="YYYY-MM")
+@with_client
+def print_month_rows(client: OperatorClient, id: str, month: str) -> None:
+    """Print the rows of a month as JSON, after applying all uploaded files in order."""
+    show_json(client.request("GET", f"/connections/{quote_segment(id)}/drops/{quote_segment(month)}"))

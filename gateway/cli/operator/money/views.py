@@ -9,7 +9,7 @@ import click
 
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
-from gateway.cli.operator.commands import list_command
+from gateway.cli.operator.commands import list_command, request_command
 from gateway.cli.operator.resources import (
     add_options,
     add_resource_commands,
@@ -72,14 +72,16 @@ list_command(
 )
 
 
-@views.command("create")
-@add_resource_options(NewView, required=("name", "principal_dimension"))
-@add_options(_OPTIONS)
-@as_json
-@with_client
-def create_view(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a view. Without --where it contains all calls."""
-    _show_view(client.request("POST", "/views", body={"filter": {}, **_view_request_body(**given)}), as_json)
+views.add_command(
+    request_command(
+        "create",
+        "POST /views",
+        "Create a view. Without --where it contains all calls.",
+        add_resource_options(NewView, required=("name", "principal_dimension")),
+        add_options(_OPTIONS),
+        request_body=lambda **given: {"filter": {}, **_view_request_body(**given)},
+    )
+)
 
 
 add_resource_commands(
