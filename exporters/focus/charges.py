@@ -273,7 +273,16 @@ class ChargeSums:
 
     def sorted_charges(self) -> list[Charge]:
         """Return the charges by time, provider, model, currency and corrected record."""
-        return sorted(self._charges.values(), key=_sort_key)
+        return sorted(
+            self._charges.values(),
+            key=lambda charge: (
+                charge.start,
+                charge.provider or "",
+                charge.model or "",
+                charge.currency,
+                charge.corrects,
+            ),
+        )
 
 
 async def sum_charges(entries: Sequence[LogEntry], price_lines: LinesOf | None = None) -> list[Charge]:
@@ -322,10 +331,6 @@ def _amounts_by_foreign_currency(meters: Mapping[str, int]) -> Mapping[str, str]
         currency: money.units_to_text(units)
         for currency, units in charge_units_by_currency(meters.items()).items()
     }
-
-
-def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:
-    return charge.start, charge.provider or "", charge.model or "", charge.currency, charge.corrects
 
 
 def _add_charges(first: Charge, second: Charge) -> Charge:

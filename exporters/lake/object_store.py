@@ -37,7 +37,6 @@ _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
 _PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each retry
 _SOON: Final = 5.0  # seconds; a request that fails after this time is not retried
-_SECRET_LINES: Final = 3
 
 Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
 

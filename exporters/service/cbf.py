@@ -148,13 +148,9 @@ def _cost_row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
         if units
     }
     for name, value in tags.items():
-        if value and _is_tag_value(value):
+        if value and value != "N/A":
             row[f"resource/tag:{name}"] = value[:MAX_TAG]
     return row
-
-
-def _is_tag_value(value: str | None) -> bool:
-    return value not in (None, "", "N/A")
 
 
 def _time_text(moment: datetime) -> str:

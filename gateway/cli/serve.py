@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
+import sysconfig
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from gateway.cli import config_option, data_option, exit_with_message, load_config_or_exit
-from gateway.cli.foreign_files import foreign_distributions
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load_config, setting_origins
 from gateway.configuration.sections import Config
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 SIGHUP = Actor("SIGHUP", "local")
 # seconds; the waits of a stop take at most 24 s, and the rest is for closing files on a slow disk
 STOP_WITHIN_S = 28.0
+_OWN_PACKAGE = re.compile(r"^(?:exporters|gateway|spool)/", re.MULTILINE)
+_OWN_NAME = re.compile(r"tollhouse-\d")
 
 _log = logging.getLogger(__name__)
 
@@ -401,3 +404,10 @@ def _describe_task(task: asyncio.Task[object]) -> str:
     if not frames:
         return task.get_name()
     return f"{task.get_name()}: {frames[0].f_code.co_qualname}:{frames[0].f_lineno}"
+
+
+def foreign_distributions(libraries: Path | None = None) -> Sequence[str]:
+    """Return the names of other distributions with files in the packages of Tollhouse, from the records of pip."""
+    records = (libraries or Path(sysconfig.get_path("purelib"))).glob("*.dist-info/RECORD")
+    others = (record for record in records if not _OWN_NAME.match(record.parent.name))
+    return sorted(record.parent.stem for record in others if _OWN_PACKAGE.search(record.read_text("utf-8")))

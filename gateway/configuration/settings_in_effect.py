@@ -132,12 +132,8 @@ def configuration_keys(section: type[Any]) -> list[ConfigurationKey]:
     defaults = section()
     return [
         _configuration_key(section, field, hints[field.name], getattr(defaults, field.name))
-        for field in _section_fields(section)
+        for field in dataclasses.fields(section)
     ]
-
-
-def _section_fields(section: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(section)
 
 
 def _configuration_key(

@@ -262,7 +262,9 @@ class _Rule:
         if not all(_is_known_and_passes(test, getattr(record, name)) for name, test in self._fields):
             return False
         user = self._user
-        if user is not None and not any(_is_known_and_passes(user, name) for name in _person_names(record)):
+        if user is not None and not any(
+            _is_known_and_passes(user, name) for name in (record.user, record.tags.get(USER_EMAIL))
+        ):
             return False
         model = self._model
         if model is not None and not any(_is_known_and_passes(model, name) for name in _model_names(record)):
@@ -318,10 +320,6 @@ def _start_time_ns(record: AiRecord | UsageEvent) -> int:
 def _name_if_one_word(name: str | None) -> str | None:
     """Return a name of one word, because a text of several words may be content."""
     return name if name is not None and len(name.split()) == 1 else None
-
-
-def _person_names(record: AiRecord) -> tuple[str | None, ...]:
-    return record.user, record.tags.get(USER_EMAIL)
 
 
 def _model_names(record: AiRecord) -> tuple[str | None, ...]:

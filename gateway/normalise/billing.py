@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -70,7 +70,7 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> BillingFil
     errors: list[str] = []
     errors += [
         f"unknown field {name[:64]!r}; the fields are month, operation and data"
-        for name in _unknown_field_names(fields)
+        for name in sorted(fields.keys() - {"month", "operation", "data"})
     ]
     operation = fields.get("operation")
     if operation is not None and operation not in OPERATIONS:
@@ -105,10 +105,6 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> BillingFil
         rows=len(rows),
         errors=tuple(errors[:SHOWN]),
     )
-
-
-def _unknown_field_names(fields: Mapping[str, Any]) -> list[str]:
-    return sorted(fields.keys() - {"month", "operation", "data"})
 
 
 def _month_and_problem(value: Any) -> tuple[str | None, str | None]:

@@ -95,7 +95,7 @@ def query_costs(
         total.cost_row(start, group)
         for start, groups in totals.items()
         for group, total in sort_in_short_steps(groups.items(), key=_group_sort_key)
-        if _needs_row(query, group, total)
+        if not total.is_zero or (query.arranged > 0 and OTHER not in group)
     ]
 
 
@@ -132,10 +132,6 @@ def _check_units_listed(ledger_rows: LedgerRows, unit: str, values: Collection[s
                 f"the {unit}{name} is no longer listed, and its calls are part of {OTHER}. work.ids_per_month, "
                 "work.retention and work.retention_units decide how many units are listed, and for how long"
             )
-
-
-def _needs_row(query: CostQuery, group: Group, total: _GroupTotal) -> bool:
-    return not total.is_zero or (query.arranged > 0 and OTHER not in group)
 
 
 def _can_have_filters_excluding_nothing(query: CostQuery) -> bool:

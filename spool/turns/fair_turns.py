@@ -291,7 +291,7 @@ class FairTurnScheduler:
         self._timer, self._is_looking = None, False
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:
-            party = min(self._waiting.values(), key=_used_time)
+            party = min(self._waiting.values(), key=lambda party: party.used)
             lighter = self._find_urgent_party_with_far_less_use(party)
             if rest_s := self._pause_for_lighter_party_s(lighter):
                 self._is_looking = True
@@ -515,10 +515,6 @@ async def pause_if_step_was_long() -> None:
         await asyncio.sleep(0)
     else:
         await work.pause_if_step_was_long()
-
-
-def _used_time(party: FairTurnParty) -> float:
-    return party.used
 
 
 # -- limits of rate and burst --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.cli.prices.download import download_list
+from gateway.cli.prices.command import download_list
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards.card import CardUnreadable
 from tests.integration.certificates import Certificates

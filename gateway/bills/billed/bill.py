@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -84,7 +84,9 @@ def build_bill(bill_inputs: BillInputs) -> Bill:
     named = [*amounts, *bill_inputs.refunds]
     theirs = {*(row.key for row in tokens), *(row.key for row in named)}
     states = {
-        day: PROVISIONAL if _is_unsettled(bill_inputs, report.unsettled, source, day) else CLOSED
+        day: PROVISIONAL
+        if (day in report.unsettled.get(source, ()) or day in bill_inputs.unsettled.get(source, ()))
+        else CLOSED
         for day, source in of_money.items()
         if day in in_month and day < bill_inputs.open_from
     }
@@ -114,12 +116,6 @@ def _regions_by_model(rows: Iterable[BilledMoney | BilledTokens], families: Mapp
         if row.region not in ANYWHERE:
             regions_by_model[families.get(row.model, row.model)].add(row.region)
     return {model: frozenset(regions) for model, regions in regions_by_model.items()}
-
-
-def _is_unsettled(
-    bill_inputs: BillInputs, unsettled: Mapping[str, Collection[int]], source: str, day: int
-) -> bool:
-    return day in unsettled.get(source, ()) or day in bill_inputs.unsettled.get(source, ())
 
 
 def _rows_by_day(rows: Iterable[_BilledRow]) -> Mapping[int, Sequence[_BilledRow]]:

@@ -241,7 +241,9 @@ async def _workload_terms_with_use_and_days(
             weights_model=weights_model,
             weights=[money.units_to_text(weight * money.UNIT // weights.input) for weight in weights],
             prices={
-                _format_date(day.day): money.units_to_text(day.price) for day in days if day.price is not None
+                f"{datetime.fromtimestamp(day.day, UTC):%Y-%m-%d}": money.units_to_text(day.price)
+                for day in days
+                if day.price is not None
             },
         )
         found.append((each, of_month, days))
@@ -408,10 +410,6 @@ def _workload_row(
 
 def _format_percentage(value: int, cost: int) -> str | None:
     return f"{(Decimal(value) / cost * 100).quantize(Decimal('0.01')):f}" if cost else None
-
-
-def _format_date(day: int) -> str:
-    return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
 
 
 def _begun_hours_of_term(term: PrepaidCapacity, now: float) -> set[int]:

@@ -38,8 +38,6 @@ MAX_WINDOWS = 100  # windows compared for each enforcer, because each needs sums
 TOO_MANY_WINDOWS = f"the enforcer of this limit has more than {MAX_WINDOWS} windows"
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 
-CostByValue = Mapping[str, Decimal]  # cost by value of the dimension that an enforcer limits
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitAudit:

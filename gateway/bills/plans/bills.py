@@ -173,7 +173,7 @@ def find_bill_differences(
     bill_differences = []
     fees = sum(month.fee for month in seat_months)
     if bill.fees is not None and not _is_near(bill.fees, fees):
-        held = sum((_share_of_month(month) for month in seat_months), Fraction(0))
+        held = sum((Fraction(month.held_days, month.days) for month in seat_months), Fraction(0))
         is_count = bill.seats is not None and bill.seats != held
         difference = BillDifference(
             provider=provider,
@@ -192,10 +192,6 @@ def find_bill_differences(
             difference = BillDifference(provider=provider, cause=cause, billed=billed, counted=counted)
             bill_differences.append(difference)
     return bill_differences
-
-
-def _share_of_month(month: SeatMonth) -> Fraction:
-    return Fraction(month.held_days, month.days)
 
 
 def _is_near(one: int, other: int) -> bool:

@@ -94,10 +94,6 @@ NOTHING = SeatUse()
 _NO_SPANS: Mapping[int, SeatUse] = {}
 
 
-def _new_spans_by_seat() -> dict[str, dict[int, SeatUse]]:
-    return defaultdict(dict)
-
-
 @dataclass(slots=True)
 class SeatUsage:
     """
@@ -108,7 +104,7 @@ class SeatUsage:
     listed by currency: `unpaid` for these calls, and `unvalued` for covered calls.
     """
 
-    spans: dict[str, dict[int, SeatUse]] = field(default_factory=_new_spans_by_seat)
+    spans: dict[str, dict[int, SeatUse]] = field(default_factory=lambda: defaultdict(dict))
     metered: int = 0
     unpaid: Counter[str] = field(default_factory=Counter)
     unvalued: Counter[str] = field(default_factory=Counter)

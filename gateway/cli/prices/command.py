@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Any
 
 import click
 
+from exporters.errors import SendError
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
@@ -23,7 +25,6 @@ from gateway.cli.output import (
     show_table,
 )
 from gateway.cli.parameters import Moment
-from gateway.cli.prices.download import download_list, is_url
 from gateway.configuration.prices import PriceOverride
 from gateway.configuration.sections import Config
 from gateway.intake import price_updates
@@ -34,6 +35,7 @@ from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import CardUnreadable, RateCard
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
 from gateway.operations.money.own_prices import NewPrice, to_price_override
+from spool.clock import SystemClock
 from spool.printable import replace_unprintable
 from spool.providers import PROVIDERS
 from spool.record import NS, decimal_text
@@ -347,3 +349,42 @@ def _price_change_as_json(change: Change) -> dict[str, Any]:
 
 def _price_list_fields(card: RateCard, version: str) -> dict[str, Any]:
     return {"version": version, **{name: value for name, value in card.source.items() if name != "version"}}
+
+
+def is_url(source: str) -> bool:
+    return "://" in source
+
+
+def download_list(url: str, *, max_bytes: int, timeout_s: float) -> bytes:
+    """
+    Return the content of an address. Raises CardUnreadable with the reason.
+
+    A redirect is not followed, because it may lead to an address that nobody chose. Link-local addresses and
+    services that give a machine its credentials are refused after the name was resolved.
+    """
+    if not url.startswith("https://"):
+        raise CardUnreadable(f"{url}: the address must begin with https://")
+    try:
+        content = asyncio.run(_fetch_url(url, max_bytes, timeout_s))
+    except SendError as error:
+        if error.status is not None and 300 <= error.status < 400:
+            raise CardUnreadable(
+                f"{url}: the address redirects ({error.status}); name the final address"
+            ) from error
+        raise CardUnreadable(f"{url}: {error}") from error
+    if len(content) > max_bytes:
+        raise CardUnreadable(f"{url}: the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
+    return content
+
+
+async def _fetch_url(url: str, max_bytes: int, timeout_s: float) -> bytes:
+    # imported late, because most commands about prices send no request
+    from exporters.http.allowed_addresses import check_address_allowed
+    from exporters.http.client import ClientSettings, HttpClient
+
+    settings = ClientSettings(timeout_s=timeout_s, compression="none", check=check_address_allowed)
+    async with HttpClient(settings, clock=SystemClock()) as client:
+        answer = await client.send(
+            url, b"", content_type="application/json", method="GET", max_answer_bytes=max_bytes + 1
+        )
+    return answer.body

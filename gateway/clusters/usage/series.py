@@ -79,7 +79,9 @@ def _parse_remote_write(content: bytes, *, is_version_2: bool) -> Iterator[Metri
             for number, text in _message_fields(body):
                 if number == _FIRST_SERIES:
                     series = _First.FromString(_check_series_size(text))
-                    yield MetricSeries(_read_labels(series), _read_samples(series))
+                    yield MetricSeries(
+                        {label.name: label.value for label in series.labels}, _read_samples(series)
+                    )
     except (BadPayload, DecodeError, IndexError, UnicodeDecodeError) as error:
         raise Invalid("it is not a body of remote write") from error
 
@@ -100,10 +102,6 @@ def _check_series_size(series: bytes) -> bytes:
 
 def _read_samples(series: Any) -> list[tuple[int, float]]:
     return [(sample.timestamp, sample.value) for sample in series.samples]
-
-
-def _read_labels(series: Any) -> dict[str, str]:
-    return {label.name: label.value for label in series.labels}
 
 
 def _resolve_labels(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:

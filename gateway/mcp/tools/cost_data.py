@@ -236,7 +236,7 @@ class _CostDataPage:
             self.cost_answer.rows,
             key=lambda row: (
                 row.start,
-                -_decimal_or_zero(self._requested_measure(row)),
+                -Decimal(self._requested_measure(row) or 0),
                 [value or "" for value in row.group],
             ),
         )
@@ -400,10 +400,6 @@ class _CostDataPage:
 
 def _sum_rows(rows: Sequence[CostRow]) -> CostRow:
     return combine_rows(rows, start=datetime.fromtimestamp(0, UTC), group=())
-
-
-def _decimal_or_zero(value: str | None) -> Decimal:
-    return Decimal(value or 0)
 
 
 TOOL = McpTool(

@@ -69,7 +69,7 @@ def _format_dimensions(content: DimensionsKnown, hint: str) -> str:
         [
             format_cell(dimension.name),
             format_cell(dimension.meaning, MAX_MEANING),
-            _format_value_count(dimension),
+            f"{dimension.value_count}{'+' * dimension.is_bound}",
         ]
         for dimension in matching
     ]
@@ -79,10 +79,6 @@ def _format_dimensions(content: DimensionsKnown, hint: str) -> str:
     if content.truncated:
         parts.append("There are more; raise limit, or use filter.")
     return "\n\n".join(parts)
-
-
-def _format_value_count(dimension: KnownDimension) -> str:
-    return f"{dimension.value_count}{'+' * dimension.is_bound}"
 
 
 async def dimension_meanings(call_context: ToolCallContext[Any]) -> Mapping[str, str]:

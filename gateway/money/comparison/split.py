@@ -108,14 +108,6 @@ class CostDriver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parts: ChangeParts
     reasons: Mapping[str, str] = {}
 
-    @property
-    def has_tokens_at_both_times(self) -> bool:
-        """
-        Return whether other kinds of tokens can be a cause of the change, because the group has tokens both
-        before and after.
-        """
-        return self.before.tokens > 0 and self.now.tokens > 0
-
 
 def pair_groups(
     before: Mapping[Group, GroupSpending], now: Mapping[Group, GroupSpending]

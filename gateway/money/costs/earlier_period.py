@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # the start of hourly sums if there are none, because bills have only whole days, and if all hours are stored
 _NEVER, _ALWAYS = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
 _DAY = timedelta(days=1)
-PASTS = WHOLE, PART, NONE, TOO_EARLY = ("whole", "part", "none", "too_early")
+WHOLE, PART, NONE, TOO_EARLY = ("whole", "part", "none", "too_early")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

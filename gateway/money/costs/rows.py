@@ -59,7 +59,7 @@ class AnswerRows:
             rows = _current_and_earlier_rows_by_key(answer, sides)
         self._rows = rows
         self._asked = [None if side is None else side.merge_groups(shown) for side in asked]
-        self.places = sort_in_short_steps(rows, key=_period_sort_key)
+        self.places = sort_in_short_steps(rows, key=lambda place: (place[0], place_sort_key(place)))
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
         # units whose calls are no longer stored separately, so that no list and no measure includes them
@@ -130,10 +130,6 @@ def place_sort_key(place: ReportRowKey) -> str:
     is_rest = bool(group) and set(group) == {OTHER}
     unknown = "".join("0" if value is None else "1" for value in group)
     return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
-
-
-def _period_sort_key(place: ReportRowKey) -> tuple[int, str]:
-    return place[0], place_sort_key(place)
 
 
 def _current_and_earlier_rows_by_key(

@@ -269,8 +269,7 @@ def remove_overlaps(
     remaining_costs = [use.cost for use in uses]
     settled = []
     for type, opportunity in sorted(
-        opportunities,
-        key=lambda pair: (is_ignored(*pair), -pair[1].gross_saving, pair[0], *_opportunity_subject(pair)),
+        opportunities, key=lambda pair: (is_ignored(*pair), -pair[1].gross_saving, pair[0], *pair[1].subject)
     ):
         claimed = {
             index: claim * remaining_costs[index] // uses[index].cost
@@ -287,7 +286,3 @@ def remove_overlaps(
         spent = sum(uses[index].cost for index in opportunity.claims) + opportunity.seat_fees
         settled.append(SavingWithoutOverlap(type=type, opportunity=opportunity, spent=spent, saving=saving))
     return settled
-
-
-def _opportunity_subject(pair: tuple[str, Opportunity]) -> Sequence[str]:
-    return pair[1].subject

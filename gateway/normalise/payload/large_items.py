@@ -88,13 +88,11 @@ def _reduce_value(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspe
 def _field_rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
     fields = msgspec.structs.fields(type)
     return {
-        field.encode_name: _FieldRule(struct_in_annotation(field.type), _is_any_or_dict(field.type))
+        field.encode_name: _FieldRule(
+            struct_in_annotation(field.type), field.type is Any or get_origin(field.type) is dict
+        )
         for field in fields
     }
-
-
-def _is_any_or_dict(annotation: Any) -> bool:
-    return annotation is Any or get_origin(annotation) is dict
 
 
 def struct_in_annotation(annotation: Any) -> type[msgspec.Struct] | None:

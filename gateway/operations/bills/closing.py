@@ -377,7 +377,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     request.services.request_budget_evaluation()
     described = {**_describe_figures(figures), **accuracy}
     return {
-        "closed_month": _fields_of_closed_month(registry, provider, month.name),
+        "closed_month": registry.closed_months.all()[closing.closed_month_id(provider, month.name)],
         "month_closing": described,
     }
 
@@ -411,10 +411,6 @@ async def _reconcile_month_and_describe_accuracy(
 ) -> Mapping[str, Any]:
     found = (await services.require_reconciler().reconcile(month, provider)).providers
     return month_accuracy(month.name, found[0] if found else None)
-
-
-def _fields_of_closed_month(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
-    return registry.closed_months.all()[closing.closed_month_id(provider, month)]
 
 
 def _describe_figures(figures: MonthFigures) -> dict[str, Any]:

@@ -297,7 +297,7 @@ class ConnectionFileHandler(ResourceFileHandler):
         return {
             id: row
             for id, row in rows.items()
-            if stated_fields(row, ConnectionDraft) != _fields_of_configured_connection(row.id)
+            if stated_fields(row, ConnectionDraft) != stated_fields(draft_of_configured_connection(row.id))
         }
 
     async def file_fields(self, registry: Registry, row: BillingConnection) -> ObjectFields:
@@ -332,10 +332,6 @@ class ConnectionFileHandler(ResourceFileHandler):
 
 
 CONNECTION_KIND = ConnectionFileHandler()
-
-
-def _fields_of_configured_connection(id: str) -> Mapping[str, Any]:
-    return stated_fields(draft_of_configured_connection(id))
 
 
 async def send_month(

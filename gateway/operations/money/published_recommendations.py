@@ -220,7 +220,9 @@ async def recommendation_type_rows(registry: Registry) -> MemoryRows[ShownType]:
     settings = await registry.recommendations.stored_type_settings()
     return MemoryRows(
         [
-            ShownType(type=recommendation_type, settings=_type_settings(settings, recommendation_type.NAME))
+            ShownType(
+                type=recommendation_type, settings=settings.get(recommendation_type.NAME, TypeSettings())
+            )
             for recommendation_type in TYPES
         ]
     )
@@ -239,10 +241,6 @@ def dimension_rows(
     return MemoryRows(
         [ShownDimension(id=name, values=dimension_values) for name, dimension_values in values.items()]
     )
-
-
-def _type_settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSettings:
-    return settings.get(type, TypeSettings())
 
 
 class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

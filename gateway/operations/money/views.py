@@ -8,22 +8,44 @@ Tollhouse adds its own fields to the published fields: the settings of the view'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import UNSET
 
-from gateway.core.fields import build_answer, given_fields
+from gateway.core.fields import (
+    KEPT,
+    build_answer,
+    changes_struct,
+    given_fields,
+    item_struct,
+    one_item_answer_struct,
+)
 from gateway.core.visibility import SLICED
 from gateway.http.lists import Filter, ListDefinition, Sort, yes_no_filter
 from gateway.money.costs.times import format_seconds
-from gateway.money.views.declared import OneView, ViewChanges, ViewItem
 from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, ByKeys, ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from spool.registry.document_table import Sees
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.views import NewView, SavedView, StatedFilter, ViewTable
+
+ViewChanges = changes_struct(NewView)
+ViewItem = item_struct(
+    NewView,
+    "A view in a response. Times are epoch seconds as text. `broken` is the reason why it cannot be used.",
+    answer_only_fields={
+        "broken": Annotated[
+            str | None,
+            words("Why the view cannot be used: a dimension of its filter no longer exists."),
+            example(None),
+        ],
+        **KEPT,
+    },
+)
+OneView = one_item_answer_struct(NewView, ViewItem)
 
 
 @dataclass(frozen=True, slots=True)

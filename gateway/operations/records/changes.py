@@ -87,15 +87,11 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
         changed_names = [
             name
             for name, version in seen.items()
-            if version != before[name] and _can_read_list(request, name)
+            if version != before[name] and NEEDS[name] in request.rights.permission_sets
         ]
         return [encode_event("changed", {"what": changed_names})] if changed_names else []
 
     return await send_event_stream(request, next_change_events)
-
-
-def _can_read_list(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
-    return NEEDS[name] in request.rights.permission_sets
 
 
 async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:

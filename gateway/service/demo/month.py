@@ -89,7 +89,7 @@ class SimulatedMonth:
                 reports += filter(
                     self._plants.is_sent_before_gateway_stopped, self._day_reports(day, workload)
                 )
-            reports.sort(key=_start_time)
+            reports.sort(key=lambda report: report[0].start_time or 0)
             yield day, reports
 
     def _all_workloads(self) -> Sequence[Workload]:
@@ -256,7 +256,3 @@ def _units_of_work_fields(session: int, call_number: int) -> dict[str, Any]:
         "parent_run": run if is_started else None,
         "tags": {**(tags if session % 3 else {}), "agent": "reviewer" if is_started else "lead"},
     }
-
-
-def _start_time(report: Report) -> int:
-    return report[0].start_time or 0

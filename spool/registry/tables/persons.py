@@ -382,7 +382,9 @@ class PersonTable:
         if pending:
             await self._change_erasures(
                 pending,
-                lambda known: replace(known, below=_other_names(known.below, installation_name)),
+                lambda known: replace(
+                    known, below=tuple(other for other in known.below if other != installation_name)
+                ),
                 actor=actor,
             )
 
@@ -657,10 +659,6 @@ def check_names_one_person(name: str) -> None:
         raise Invalid(f"{name or 'an empty name'} has the calls of several people, so it names no person")
     if is_pseudonym(name):
         raise Invalid(f"{name} is the pseudonym of a person who was erased already")
-
-
-def _other_names(names: Sequence[str], name: str) -> tuple[str, ...]:
-    return tuple(other for other in names if other != name)
 
 
 def _audited_names(names: Sequence[str]) -> Mapping[str, object]:

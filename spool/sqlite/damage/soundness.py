@@ -154,10 +154,6 @@ def _is_valid_id_run_row(row: Row) -> bool:
     return runs.unpack_ids(row["ids"], row["checksum"]) is not None
 
 
-def _is_valid_series_row(row: Row) -> bool:
-    return Decimal(row["value"]).is_finite()
-
-
 def _is_valid_conflict_row(row: Row) -> bool:
     msgspec.msgpack.decode(row["sums"], type=Conflict)
     return _is_valid_count_row(row)
@@ -226,7 +222,7 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "books": _is_valid_accounting_counter_row,
     "id_runs": _is_valid_id_run_row,
     "heard": _is_valid_heard_senders_row,
-    "series": _is_valid_series_row,
+    "series": lambda row: Decimal(row["value"]).is_finite(),
     "conflicts": _is_valid_conflict_row,
     "unrecognised": _is_valid_count_row,
     "event_types": _is_valid_event_type_row,

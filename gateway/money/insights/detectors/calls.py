@@ -151,13 +151,9 @@ def _pair_calls_of_different_sources(calls: Sequence[Inference]) -> Iterator[Cal
             if not others:
                 waiting[source].append((position, call))
                 continue
-            _, paired_call = max(others, key=_newest_position).pop()
+            _, paired_call = max(others, key=lambda queue: queue[-1][0]).pop()
             paired |= {id(paired_call), id(call)}
             yield paired_call, call
-
-
-def _newest_position(queue: deque[tuple[int, Inference]]) -> int:
-    return queue[-1][0]
 
 
 def _source_name(call: Inference) -> str:

@@ -283,13 +283,11 @@ def cost_gap(facts: InsightFacts) -> Sequence[Finding]:
         ):
             gaps[source].append(gap)
     return sort_by_impact(
-        _cost_difference_finding(source, sorted(spends, key=_estimate_gap_sort_key))
+        _cost_difference_finding(
+            source, sorted(spends, key=lambda gap: (-gap.absolute_difference, gap.line_text))
+        )
         for source, spends in gaps.items()
     )
-
-
-def _estimate_gap_sort_key(gap: _EstimateGap) -> tuple[Decimal, str]:
-    return -gap.absolute_difference, gap.line_text
 
 
 def _cost_difference_finding(source: str, gaps: Sequence[_EstimateGap]) -> Finding:

@@ -56,12 +56,8 @@ def unrecognised_shape(facts: InsightFacts) -> Sequence[Finding]:
     recent = [shape for shape in facts.shapes if facts.now - shape.last_seen <= RECENT_S]
     return [
         _unrecognised_shape_finding(shape)
-        for shape in sorted(recent, key=_highest_count_first_key)[:MAX_FINDINGS]
+        for shape in sorted(recent, key=lambda shape: (-shape.count, shape.names))[:MAX_FINDINGS]
     ]
-
-
-def _highest_count_first_key(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
-    return -shape.count, shape.names
 
 
 def _unrecognised_shape_finding(shape: UnrecognisedShape) -> Finding:

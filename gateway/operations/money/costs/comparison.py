@@ -25,12 +25,12 @@ from gateway.operations.money.costs.questions import (
     parse_top,
     range_name_of,
     read_question,
+    time_range_fields,
 )
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool import money
 from spool.ledger.periods import PREVIOUS
-from spool.ledger.queries import CostQuery
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import COUNTED_TYPES
@@ -281,7 +281,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
     )
     return {
         "comparison": {
-            **_time_range_fields(answer.query),
+            **time_range_fields(answer.query),
             "by": list(question.by),
             "past": answer.past.to_fields(),
             "compared": answer.compared and answer.compared.to_fields(),
@@ -300,10 +300,6 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
         "billed": await billing_status_of_query(answer.query, reads, request.now()),
         **page,
     }
-
-
-def _time_range_fields(query: CostQuery) -> dict[str, str]:
-    return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
 def _describe_total(answer: ComparedAnswer) -> Mapping[str, object]:

@@ -106,7 +106,8 @@ async def _annotation_marks(request: OperatorRequest[Any, None], query: CostQuer
     )
     views = ("", request.cost_reader.find_view_among(word, sees).id) if word else None
     first, last = (
-        edge.astimezone(query.zone).date().isoformat() for edge in (query.since, _last_moment(query))
+        edge.astimezone(query.zone).date().isoformat()
+        for edge in (query.since, query.until - timedelta(microseconds=1))
     )
     return [
         ChartMark(day=annotation.day, kind=ANNOTATION, text=annotation.text, id=annotation.id)
@@ -115,10 +116,6 @@ async def _annotation_marks(request: OperatorRequest[Any, None], query: CostQuer
         and (views is None or annotation.view in views)
         and sees.can_see_view_id(annotation.view)
     ]
-
-
-def _last_moment(query: CostQuery) -> datetime:
-    return query.until - timedelta(microseconds=1)
 
 
 async def _new_model_marks(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:

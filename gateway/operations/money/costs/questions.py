@@ -333,3 +333,7 @@ async def page_of_rows(
         },
     }
     return {ROWS: shown, **page, "filtering": filtering}
+
+
+def time_range_fields(query: CostQuery) -> dict[str, str]:
+    return {"from": query.since.isoformat(), "to": query.until.isoformat()}

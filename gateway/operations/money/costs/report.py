@@ -36,10 +36,10 @@ from gateway.operations.money.costs.questions import (
     is_query_of_past_whole_months,
     page_of_rows,
     read_report_question,
+    time_range_fields,
 )
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.ledger.queries import CostQuery
 from spool.ledger.work import TREES, UNITS
 from spool.printable import csv_pieces
 from spool.record import utc_iso
@@ -255,7 +255,7 @@ async def _build_report(
     )
     beside: dict[str, Any] = {
         "report": {
-            **_time_range_fields(result.query),
+            **time_range_fields(result.query),
             "by": list(question.by),
             "per": question.per,
             "show": list(form.show),
@@ -331,10 +331,6 @@ async def _last_record_fields(services: MoneyServices, dimensions: Sequence[str]
         return {}
     newest = await (hours.newest_by_source() if dimensions[0] == "source" else hours.newest_by_key())
     return {"last_records": {name: utc_iso(at) for name, at in newest.items()}}
-
-
-def _time_range_fields(query: CostQuery) -> dict[str, str]:
-    return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
 def _csv_response(payload: Mapping[str, Any], *, has_previous: bool) -> AnswerInPieces:
