@@ -139,6 +139,11 @@ def one_item_answer_struct(new: type[msgspec.Struct], item: Any, about: str = ""
     return _define_answer_struct(f"One{noun}", about, {_snake_case(noun): item, **beside})
 
 
+def one_field_answer(name: str, **field: Any) -> Any:
+    """Return the class of an answer with one field, for the row of an address. `name` is shown in `/openapi.json`."""
+    return _define_answer_struct(name, "", field)
+
+
 def _define_answer_struct(name: str, about: str, members: Mapping[str, Any]) -> Any:
     fields = [
         (field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in members.items()

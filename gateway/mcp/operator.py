@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.mcp.messages import is_tool_or_resource_call
@@ -59,10 +60,6 @@ class AssistantToolItem(msgspec.Struct, kw_only=True):
         str | None, words("When the tool was last enabled or disabled, or null."), example(None)
     ]
     updated_by: Annotated[str | None, words("Who enabled or disabled the tool last, or null."), example(None)]
-
-
-class OneAssistantTool(msgspec.Struct, kw_only=True):
-    assistant_tool: Annotated[AssistantToolItem, words("The changed tool.")]
 
 
 @operator_call(
@@ -142,7 +139,9 @@ async def list_assistant_tools(request: OperatorRequest[OperatorServices, None])
     "/assistant-tools/{name}",
     ORGANIZATION_ADMINISTRATION,
     "Enable or disable an MCP tool",
-    answers=OneAssistantTool,
+    answers=one_field_answer(
+        "OneAssistantTool", assistant_tool=Annotated[AssistantToolItem, words("The changed tool.")]
+    ),
 )
 async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChange]) -> Result:
     name = request.path_parameter("name")

@@ -16,6 +16,7 @@ from gateway.bills.billed.closing import Invoice, MonthFigures
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.accuracy import month_accuracy
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import IdOfItem
@@ -108,14 +109,6 @@ class BilledInvoiceItem(msgspec.Struct, kw_only=True):
     lines: Annotated[int, words("The number of lines that the provider rounded to cents."), example(1)]
     added_at: Annotated[str, words("When the invoice was added."), example("2026-11-27T01:45:26.211Z")]
     added_by: Annotated[str, words("Who added the invoice."), example("ada@example.com")]
-
-
-class OneBilledInvoice(msgspec.Struct, kw_only=True):
-    billed_invoice: Annotated[BilledInvoiceItem, words("The invoice, with the fields below.")]
-
-
-class DeleteInvoiceAnswer(msgspec.Struct, kw_only=True):
-    billed_invoice: Annotated[IdOfItem, words("The deleted invoice.")]
 
 
 class DayCounts(msgspec.Struct, kw_only=True):
@@ -215,10 +208,6 @@ class CheckedMonth(MonthAccuracy, kw_only=True):
     ]
 
 
-class OneMonthClosing(msgspec.Struct, kw_only=True):
-    month_closing: Annotated[CheckedMonth, words("The result of the check of the month.")]
-
-
 class ClosedMonthItem(MonthAccuracy, kw_only=True):
     accepted: Annotated[bool, words("Whether the month was closed in spite of problems."), example(True)]
     rules: Annotated[int, words("The version of the rules for dividing bills."), example(5)]
@@ -241,10 +230,6 @@ class MonthOfProvider(msgspec.Struct, kw_only=True):
     month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
 
 
-class ReopenMonthAnswer(msgspec.Struct, kw_only=True):
-    closed_month: Annotated[MonthOfProvider, words("The reopened month.")]
-
-
 @operator_call(
     "GET",
     "/billed-invoices",
@@ -260,7 +245,14 @@ async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result
 
 
 @operator_call(
-    "POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider", answers=OneBilledInvoice
+    "POST",
+    "/billed-invoices",
+    MODIFY_BILLING,
+    "Add an invoice of a provider",
+    answers=one_field_answer(
+        "OneBilledInvoice",
+        billed_invoice=Annotated[BilledInvoiceItem, words("The invoice, with the fields below.")],
+    ),
 )
 async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
     """Store an invoice. A closed month accepts no invoice; reopen the month first."""
@@ -280,7 +272,13 @@ async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) ->
 
 
 @operator_call(
-    "DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Delete an invoice", answers=DeleteInvoiceAnswer
+    "DELETE",
+    "/billed-invoices/{id}",
+    MODIFY_BILLING,
+    "Delete an invoice",
+    answers=one_field_answer(
+        "DeleteInvoiceAnswer", billed_invoice=Annotated[IdOfItem, words("The deleted invoice.")]
+    ),
 )
 async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
     registry = request.registry
@@ -299,7 +297,10 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
     "Preview the closing of a month of bills",
     required=PREVIEW,
     in_turn=True,
-    answers=OneMonthClosing,
+    answers=one_field_answer(
+        "OneMonthClosing",
+        month_closing=Annotated[CheckedMonth, words("The result of the check of the month.")],
+    ),
 )
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -387,7 +388,9 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     "/closed-months/{provider}/{month}",
     MODIFY_BILLING,
     "Reopen a closed month of bills",
-    answers=ReopenMonthAnswer,
+    answers=one_field_answer(
+        "ReopenMonthAnswer", closed_month=Annotated[MonthOfProvider, words("The reopened month.")]
+    ),
 )
 async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

@@ -10,7 +10,7 @@ from gateway.bills.enforcers.auditing import LimitAudit
 from gateway.bills.enforcers.reader import EnforcerReader, EnforcerStatus
 from gateway.configuration.sections import ENFORCER_TYPES
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
@@ -163,10 +163,6 @@ class EnforcerLimitItem(msgspec.Struct, kw_only=True):
     ]
 
 
-class ReadEnforcersAnswer(msgspec.Struct, kw_only=True):
-    enforcers: Annotated[list[EnforcerItem], words("The enforcers, each with the fields below.")]
-
-
 @operator_call(
     "GET",
     "/enforcers",
@@ -196,7 +192,14 @@ async def list_limits(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 @operator_call(
-    "POST", "/enforcers/read", MODIFY_BILLING, "Read the limits of enforcers now", answers=ReadEnforcersAnswer
+    "POST",
+    "/enforcers/read",
+    MODIFY_BILLING,
+    "Read the limits of enforcers now",
+    answers=one_field_answer(
+        "ReadEnforcersAnswer",
+        enforcers=Annotated[list[EnforcerItem], words("The enforcers, each with the fields below.")],
+    ),
 )
 async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames]) -> Result:
     """Read the limits now. Failures are reported in the state of each enforcer."""

@@ -18,7 +18,7 @@ from gateway.bills.statements.puller import PullState
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -318,12 +318,6 @@ class StatementPullItem(msgspec.Struct, kw_only=True):
     ]
 
 
-class PullStatementsAnswer(msgspec.Struct, kw_only=True):
-    statement_pulls: Annotated[
-        list[StatementPullItem], words("The fetched reports, each with the fields below.")
-    ]
-
-
 @operator_call(
     "GET",
     "/statements",
@@ -491,7 +485,16 @@ async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 @operator_call(
-    "POST", "/statement-pulls", MODIFY_BILLING, "Run pulls of reports now", answers=PullStatementsAnswer
+    "POST",
+    "/statement-pulls",
+    MODIFY_BILLING,
+    "Run pulls of reports now",
+    answers=one_field_answer(
+        "PullStatementsAnswer",
+        statement_pulls=Annotated[
+            list[StatementPullItem], words("The fetched reports, each with the fields below.")
+        ],
+    ),
 )
 async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
     """Run the pulls now. Failures are reported in the state of each pull."""

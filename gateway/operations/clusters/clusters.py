@@ -13,7 +13,7 @@ import msgspec
 from gateway.clusters import agent_config
 from gateway.clusters.agent_config import check_agent_config, hash_config
 from gateway.clusters.clusters import Clusters
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.http.address import READ, WRITE, key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort, StoredRows
@@ -222,10 +222,6 @@ class ContainerFileCounts(msgspec.Struct, kw_only=True):
     clusters: Annotated[list[ContainerFilesOfCluster], words("The waiting files by cluster.")]
 
 
-class OneContainerMetrics(msgspec.Struct, kw_only=True):
-    container_metrics: Annotated[ContainerFileCounts, words("The container metrics, with the fields below.")]
-
-
 class ContainerFileItem(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the file."), example("6b418417b6cd3dfc4c587cba1d978548")]
     kind: Annotated[str, words("The kind of the file."), example("file")]
@@ -256,10 +252,6 @@ class ContainerFileItem(msgspec.Struct, kw_only=True):
         str | None, words("When the file arrived, or null."), example("2026-11-27T01:44:43.120Z")
     ]
     problem: Annotated[str | None, words("The problem with the file, or null."), example(None)]
-
-
-class OneContainerFile(msgspec.Struct, kw_only=True):
-    container_file: Annotated[ContainerFileItem, words("The container file, with the fields below.")]
 
 
 @_call(
@@ -398,7 +390,12 @@ CONTAINER_FILES: ListDefinition[ContainerFile] = ListDefinition(
     "/container-metrics",
     VIEW_OPERATION,
     "Show the accounting of container metrics and the files that wait, by cluster",
-    answers=OneContainerMetrics,
+    answers=one_field_answer(
+        "OneContainerMetrics",
+        container_metrics=Annotated[
+            ContainerFileCounts, words("The container metrics, with the fields below.")
+        ],
+    ),
 )
 async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
     """Show the accounting of container files, recounted from their rows, and their limits."""
@@ -439,7 +436,10 @@ async def list_container_files(request: OperatorRequest[SenderServices, None]) -
     "/container-files/{id}/discard",
     OPERATE_SPOOL,
     "Discard a file that waits for the upstream",
-    answers=OneContainerFile,
+    answers=one_field_answer(
+        "OneContainerFile",
+        container_file=Annotated[ContainerFileItem, words("The container file, with the fields below.")],
+    ),
 )
 async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
     files = request.services.require_container_files()

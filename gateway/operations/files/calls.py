@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.http.address import BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
@@ -123,10 +123,6 @@ class AppliedFiles(msgspec.Struct, kw_only=True):
     ]
 
 
-class ApplyAnswer(msgspec.Struct, kw_only=True):
-    apply: Annotated[AppliedFiles, words("The result.")]
-
-
 class WrittenFiles(msgspec.Struct, kw_only=True):
     files: Annotated[
         dict[str, str],
@@ -149,17 +145,9 @@ class ObjectInFile(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneObject(msgspec.Struct, kw_only=True):
-    object: Annotated[ObjectInFile, words("The object.")]
-
-
 class ObjectToRelease(RequestBody):
     kind: Annotated[str, words("The file of the object, without `.yaml`."), example("views")]
     name: Annotated[str, words("The name of the object, as a plan prints it."), example("Search")]
-
-
-class ReleasedObject(msgspec.Struct, kw_only=True):
-    released: Annotated[str, words("The name of the object."), example("Search")]
 
 
 @operator_call(
@@ -179,7 +167,7 @@ async def show_files(request: OperatorRequest[MoneyServices, None]) -> Result:
     "/files/{kind}/{id}",
     SIGNED_IN,
     "Show an object as its file has it",
-    gives={JSON: OneObject},
+    gives={JSON: one_field_answer("OneObject", object=Annotated[ObjectInFile, words("The object.")])},
     shows=SLICED,
 )
 async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
@@ -209,7 +197,7 @@ def _require_kind(kind_word: str) -> ObjectFileHandler:
     "/apply",
     ORGANIZATION_ADMINISTRATION,
     "Apply settings from files",
-    gives={JSON: ApplyAnswer},
+    gives={JSON: one_field_answer("ApplyAnswer", apply=Annotated[AppliedFiles, words("The result.")])},
     limit=_FILES_LIMIT,
 )
 async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) -> Result:
@@ -265,7 +253,11 @@ def reasons_not_applied(outcome: ApplyOutcome) -> list[str]:
     "/release",
     ORGANIZATION_ADMINISTRATION,
     "Release an object from its file",
-    gives={JSON: ReleasedObject},
+    gives={
+        JSON: one_field_answer(
+            "ReleasedObject", released=Annotated[str, words("The name of the object."), example("Search")]
+        )
+    },
 )
 async def release_object(request: OperatorRequest[InstallationServices, ObjectToRelease]) -> Result:
     """End the management of an object by its file, so that people may change it. The next apply of the file

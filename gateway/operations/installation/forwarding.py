@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import operator_call
@@ -38,16 +39,15 @@ class ForwardingTestResult(msgspec.Struct, kw_only=True):
     words: Annotated[str | None, words("The message of the receiver or of the test, or null."), example(None)]
 
 
-class OneForwardingTest(msgspec.Struct, kw_only=True):
-    forwarding_test: Annotated[ForwardingTestResult, words("The forwarding test, with the fields below.")]
-
-
 @operator_call(
     "POST",
     "/forwarding-tests",
     INSTALLATION_ADMINISTRATION,
     "Test an address and a key for forwarding",
-    answers=OneForwardingTest,
+    answers=one_field_answer(
+        "OneForwardingTest",
+        forwarding_test=Annotated[ForwardingTestResult, words("The forwarding test, with the fields below.")],
+    ),
 )
 async def test_forwarding(request: OperatorRequest[InstallationServices, ForwardingTest]) -> Result:
     """

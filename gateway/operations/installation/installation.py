@@ -12,6 +12,7 @@ import msgspec
 from gateway.configuration.settings_in_effect import SOURCES, SettingInEffect
 from gateway.configuration.values import ConfigError
 from gateway.core.errors import Refusal
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices, SpoolServices
@@ -59,10 +60,6 @@ class ReloadResult(msgspec.Struct, kw_only=True):
     problems: Annotated[list[str], words("The problems with secrets and channels."), example([])]
 
 
-class OneReload(msgspec.Struct, kw_only=True):
-    reload: Annotated[ReloadResult, words("The result of the reload.")]
-
-
 class BackupResult(msgspec.Struct, kw_only=True):
     directory: Annotated[
         str, words("The directory on the machine of the server."), example("/var/backups/tollhouse")
@@ -71,18 +68,10 @@ class BackupResult(msgspec.Struct, kw_only=True):
     bytes: Annotated[int, words("The size of the backup in bytes."), example(9871678)]
 
 
-class OneBackup(msgspec.Struct, kw_only=True):
-    backup: Annotated[BackupResult, words("The backup, with the fields below.")]
-
-
 class DemoState(msgspec.Struct, kw_only=True):
     state: Annotated[
         str | None, words("The state of the demo month; null if this server can have none."), example("none")
     ]
-
-
-class OneDemo(msgspec.Struct, kw_only=True):
-    demo: Annotated[DemoState, words("The demo month.")]
 
 
 class StartedDemo(msgspec.Struct, kw_only=True):
@@ -117,7 +106,13 @@ class ConfigReload(RequestBody):
     """The request body, an empty JSON object."""
 
 
-@operator_call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration", answers=OneReload)
+@operator_call(
+    "POST",
+    "/reload",
+    INSTALLATION_ADMINISTRATION,
+    "Reload the configuration",
+    answers=one_field_answer("OneReload", reload=Annotated[ReloadResult, words("The result of the reload.")]),
+)
 async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
     """
     Reload the configuration. Refusal 422 lists every problem, one per line. In that case, the earlier
@@ -167,7 +162,9 @@ class BackupPlace(RequestBody):
     INSTALLATION_ADMINISTRATION,
     "Back up the data into a directory on the server's machine",
     status=201,
-    answers=OneBackup,
+    answers=one_field_answer(
+        "OneBackup", backup=Annotated[BackupResult, words("The backup, with the fields below.")]
+    ),
 )
 async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Result:
     """
@@ -204,7 +201,13 @@ class DemoLoad(RequestBody):
     """The request body, an empty JSON object."""
 
 
-@operator_call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded", answers=OneDemo)
+@operator_call(
+    "GET",
+    "/demo",
+    VIEW_OPERATION,
+    "Read whether a demo month is loaded",
+    answers=one_field_answer("OneDemo", demo=Annotated[DemoState, words("The demo month.")]),
+)
 async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
     return _describe_installation(request.shared)
 

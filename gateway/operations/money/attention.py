@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.configuration.certificates import certificate_troubles
 from gateway.core.errors import Refusal
+from gateway.core.fields import one_field_answer
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.fleet.uses import LOSING
@@ -109,14 +110,18 @@ class AttentionState(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneAttention(msgspec.Struct, kw_only=True):
-    attention: Annotated[
-        AttentionState, words("The causes that the person may see, and the number of critical ones.")
-    ]
-
-
 @operator_call(
-    "GET", "/attention", VIEW_COSTS, "Show what needs attention", shows=SLICED, answers=OneAttention
+    "GET",
+    "/attention",
+    VIEW_COSTS,
+    "Show what needs attention",
+    shows=SLICED,
+    answers=one_field_answer(
+        "OneAttention",
+        attention=Annotated[
+            AttentionState, words("The causes that the person may see, and the number of critical ones.")
+        ],
+    ),
 )
 async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Result:
     """

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import build_answer, given_fields
+from gateway.core.fields import build_answer, given_fields, one_field_answer
 from gateway.core.schemas import TEXT, closed_object_schema, schema_with_description
 from gateway.core.visibility import SLICED
 from gateway.http.address import key_call
@@ -514,16 +514,16 @@ class BudgetEvaluation(RequestBody):
     """The request body, an empty JSON object."""
 
 
-class EvaluatedBudgets(msgspec.Struct, kw_only=True):
-    evaluation: Annotated[BudgetRun, words("The result of the evaluation.")]
-
-
 @operator_call(
     "POST",
     "/budgets/evaluate",
     MODIFY_VIEWS_AND_BUDGETS,
     "Evaluate all budgets now",
-    gives={JSON: EvaluatedBudgets},
+    gives={
+        JSON: one_field_answer(
+            "EvaluatedBudgets", evaluation=Annotated[BudgetRun, words("The result of the evaluation.")]
+        )
+    },
 )
 async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) -> Result:
     """

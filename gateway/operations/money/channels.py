@@ -19,6 +19,7 @@ from gateway.core.fields import (
     changes_struct,
     given_fields,
     item_struct,
+    one_field_answer,
     one_item_answer_struct,
 )
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
@@ -162,14 +163,6 @@ class ChannelName(msgspec.Struct, kw_only=True):
     ]
 
 
-class ListChannelNamesAnswer(msgspec.Struct, kw_only=True):
-    channel_names: Annotated[list[ChannelName], words("The channel names, each with the fields below.")]
-
-
-class TestNotificationAnswer(msgspec.Struct, kw_only=True):
-    notification: Annotated[NotificationItem, words("The test notification.")]
-
-
 async def _names_of_channels(
     request: OperatorRequest[InstallationServices, None],
 ) -> Iterator[SearchableObject]:
@@ -264,7 +257,10 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
     VIEW_COSTS,
     "List the names of the channels",
     shows=NOTHING,
-    answers=ListChannelNamesAnswer,
+    answers=one_field_answer(
+        "ListChannelNamesAnswer",
+        channel_names=Annotated[list[ChannelName], words("The channel names, each with the fields below.")],
+    ),
 )
 async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
@@ -292,7 +288,9 @@ async def list_channel_names(request: OperatorRequest[InstallationServices, None
     OPERATE_SPOOL,
     "Send a test notification to a channel",
     status=201,
-    answers=TestNotificationAnswer,
+    answers=one_field_answer(
+        "TestNotificationAnswer", notification=Annotated[NotificationItem, words("The test notification.")]
+    ),
 )
 async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
     table = request.registry.notices

@@ -14,6 +14,7 @@ from gateway.bills.enforcers.auditing import faults_with_enforcer_names
 from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.plans.declared import PlanTable
 from gateway.bills.statements.arrivals import ReportArrival, report_arrivals
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import MemoryRows, SearchableObject
 from gateway.http.requests import Result
 from gateway.money.insights.gathering import FactSources
@@ -125,21 +126,9 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
     return InsightUpdater(sources, registry.insights, services.installation.clock)
 
 
-class OneInspection(msgspec.Struct, kw_only=True):
-    inspection: Annotated[SearchResult, words("The result of the detectors.")]
-
-
 class InsightAnswer(msgspec.Struct, kw_only=True):
     insight: Annotated[OperatorInsight, words("The insight, with the fields below.")]
     comments: Annotated[list[CommentOnInsight], words("The comments, each with the fields below.")]
-
-
-class OneOperatorInsight(msgspec.Struct, kw_only=True):
-    insight: Annotated[OperatorInsight, words("The changed insight.")]
-
-
-class InsightCommentAnswer(msgspec.Struct, kw_only=True):
-    comment: Annotated[CommentOnInsight, words("The added comment.")]
 
 
 async def _names_of_insights(
@@ -169,7 +158,15 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
     return {**page, "counts": count_insights(insights)}
 
 
-@operator_call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now", answers=OneInspection)
+@operator_call(
+    "POST",
+    "/insights/run",
+    WORK_ON_INSIGHTS,
+    "Run all detectors now",
+    answers=one_field_answer(
+        "OneInspection", inspection=Annotated[SearchResult, words("The result of the detectors.")]
+    ),
+)
 async def run_all_detectors(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
     """
     Run all detectors before answering. Otherwise a command without a server would exit before they finish.
@@ -202,7 +199,9 @@ async def show_insight(request: OperatorRequest[InstallationServices, None]) -> 
     WORK_ON_INSIGHTS,
     "Set an insight's status",
     shows=SLICED,
-    answers=OneOperatorInsight,
+    answers=one_field_answer(
+        "OneOperatorInsight", insight=Annotated[OperatorInsight, words("The changed insight.")]
+    ),
 )
 async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
     body = request.body
@@ -236,7 +235,9 @@ async def list_comments(request: OperatorRequest[InstallationServices, None]) ->
     WORK_ON_INSIGHTS,
     "Comment on an insight",
     shows=SLICED,
-    answers=InsightCommentAnswer,
+    answers=one_field_answer(
+        "InsightCommentAnswer", comment=Annotated[CommentOnInsight, words("The added comment.")]
+    ),
 )
 async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
     insight, table = await _visible_insight(request), request.registry.insights

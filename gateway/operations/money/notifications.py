@@ -6,9 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-import msgspec
-
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.channel_trouble import strip_response_text
@@ -84,10 +82,6 @@ class NotificationDetails(NotificationItem, kw_only=True):
     ]
 
 
-class OneNotification(msgspec.Struct, kw_only=True):
-    notification: Annotated[NotificationDetails, words("The notification, with the fields below.")]
-
-
 @operator_call(
     "GET", "/notifications", VIEW_OPERATION, "List notifications", lists=NOTIFICATIONS, item=NotificationItem
 )
@@ -99,7 +93,16 @@ async def list_notifications(request: OperatorRequest[InstallationServices, None
     return await request.list_page(NOTIFICATIONS, MemoryRows(rows))
 
 
-@operator_call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification", answers=OneNotification)
+@operator_call(
+    "GET",
+    "/notifications/{id}",
+    VIEW_OPERATION,
+    "Show a notification",
+    answers=one_field_answer(
+        "OneNotification",
+        notification=Annotated[NotificationDetails, words("The notification, with the fields below.")],
+    ),
+)
 async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
     row = await request.registry.notices.find(request.path_parameter("id"))
     row = replace(row, error=delivery_error_as_visible(request, row.error))

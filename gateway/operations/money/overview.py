@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import MemoryRows, PageQuery
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY
@@ -232,10 +233,6 @@ class Overview(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneOverview(msgspec.Struct, kw_only=True):
-    overview: Annotated[Overview, words("The figures of the Overview page.")]
-
-
 @operator_call(
     "GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED, answers=LedgerAnswer
 )
@@ -274,7 +271,9 @@ async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, coun
     optional=ONCE,
     shows=SLICED,
     in_turn=True,
-    answers=OneOverview,
+    answers=one_field_answer(
+        "OneOverview", overview=Annotated[Overview, words("The figures of the Overview page.")]
+    ),
 )
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """

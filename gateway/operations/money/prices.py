@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.configuration.prices import PriceOverride
+from gateway.core.fields import one_field_answer
 from gateway.http.requests import Result
 from gateway.intake.prices import PriceBook
 from gateway.money.recommendations.facts import DAY_S, DAYS
@@ -79,11 +80,16 @@ class PricePreview(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     ]
 
 
-class PricePreviewAnswer(msgspec.Struct, kw_only=True):
-    preview: Annotated[PricePreview, words("The effect of the price on the calls of the last 30 days.")]
-
-
-@operator_call("POST", "/prices/preview", MODIFY_BILLING, "Preview a price", answers=PricePreviewAnswer)
+@operator_call(
+    "POST",
+    "/prices/preview",
+    MODIFY_BILLING,
+    "Preview a price",
+    answers=one_field_answer(
+        "PricePreviewAnswer",
+        preview=Annotated[PricePreview, words("The effect of the price on the calls of the last 30 days.")],
+    ),
+)
 async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Result:
     """
     Show the calls of the last 30 days that a price fits, and their cost before and after. Nothing is changed.

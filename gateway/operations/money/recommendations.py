@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.core.visibility import VisibilityRules
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
@@ -59,10 +60,6 @@ class SavingsLook(RequestBody):
     """The request body, an empty JSON object."""
 
 
-class RunRecommendationsAnswer(msgspec.Struct, kw_only=True):
-    look: Annotated[SearchResult, words("The result of the search.")]
-
-
 @operator_call(
     "GET",
     "/recommendations",
@@ -105,7 +102,13 @@ async def change_recommendations(request: OperatorRequest[MoneyServices, Recomme
 
 
 @operator_call(
-    "POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now", answers=RunRecommendationsAnswer
+    "POST",
+    "/recommendations/run",
+    WORK_ON_INSIGHTS,
+    "Look for savings now",
+    answers=one_field_answer(
+        "RunRecommendationsAnswer", look=Annotated[SearchResult, words("The result of the search.")]
+    ),
 )
 async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
     """

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.requests import Result
 from gateway.money.costs.continuing import work_units_with_calls_in_adjacent_days
 from gateway.money.costs.listing import repeat_while_listing_changes
@@ -72,10 +73,6 @@ class WorkStatus(msgspec.Struct, kw_only=True):
         int, words("The spans of the last day that may link a call to its run."), example(48)
     ]
     max_pending_spans: Annotated[int, words("The maximum of `pending_spans`."), example(200000)]
-
-
-class WorkStatusAnswer(msgspec.Struct, kw_only=True):
-    status: Annotated[WorkStatus, words("How many units are stored.")]
 
 
 class ShownUnit(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
@@ -157,7 +154,9 @@ class UnitAnswer(msgspec.Struct, kw_only=True):
     VIEW_COSTS,
     "Show how many units of work are listed",
     in_turn=True,
-    answers=WorkStatusAnswer,
+    answers=one_field_answer(
+        "WorkStatusAnswer", status=Annotated[WorkStatus, words("How many units are stored.")]
+    ),
 )
 async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

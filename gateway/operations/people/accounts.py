@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import OperatorItem
@@ -75,10 +76,6 @@ class OneOperator(msgspec.Struct, kw_only=True):
     operator: Annotated[OperatorItem, words("The account.")]
 
 
-class RemovedOperator(msgspec.Struct, kw_only=True):
-    removed: Annotated[str, words("The e-mail address of the deleted account."), example("bob@example.com")]
-
-
 async def _names_of_operators(request: OperatorRequest[PeopleServices, None]) -> Iterator[SearchableObject]:
     operators = await request.registry.operators.all()
     return (SearchableObject(operator.email, (operator.email,)) for operator in operators)
@@ -135,7 +132,16 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
 
 
 @operator_call(
-    "DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Remove an operator", answers=RemovedOperator
+    "DELETE",
+    "/operators/{email}",
+    ORGANIZATION_ADMINISTRATION,
+    "Remove an operator",
+    answers=one_field_answer(
+        "RemovedOperator",
+        removed=Annotated[
+            str, words("The e-mail address of the deleted account."), example("bob@example.com")
+        ],
+    ),
 )
 async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Result:
     _check_not_own_account(request)

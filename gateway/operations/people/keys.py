@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.core.fields import one_field_answer
 from gateway.core.schemas import TEXT, array_schema, schema_with_description
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort, age_filter
 from gateway.http.requests import Result
@@ -205,10 +206,6 @@ class CreateKeyAnswer(msgspec.Struct, kw_only=True):
     ] = UNSET
 
 
-class AdoptKeyAnswer(msgspec.Struct, kw_only=True):
-    adopted: Annotated[bool, words("Whether the key of `server.api_key_file` works again."), example(True)]
-
-
 class IdentifyKeyAnswer(msgspec.Struct, kw_only=True):
     key: Annotated[KeyItem, words("The key that has this secret.")]
     granted: Annotated[
@@ -296,7 +293,12 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
     "/keys/adopt",
     API_KEY_MANAGEMENT,
     "Accept the key of server.api_key_file again after it was deleted",
-    answers=AdoptKeyAnswer,
+    answers=one_field_answer(
+        "AdoptKeyAnswer",
+        adopted=Annotated[
+            bool, words("Whether the key of `server.api_key_file` works again."), example(True)
+        ],
+    ),
 )
 async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     """

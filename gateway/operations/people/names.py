@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
@@ -99,24 +100,12 @@ class KeptPeople(msgspec.Struct, kw_only=True):
     names: Annotated[int, words("The number of names of all stored people."), example(2)]
 
 
-class KeepPeopleAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[KeptPeople, words("The numbers of stored people and names.")]
-
-
 class SplitNames(msgspec.Struct, kw_only=True):
     split: Annotated[int, words("The number of names that became people of their own."), example(1)]
 
 
-class SplitPeopleAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[SplitNames, words("The number of names that were split off.")]
-
-
 class ForgottenNames(msgspec.Struct, kw_only=True):
     forgotten: Annotated[int, words("The number of deleted people."), example(1)]
-
-
-class ForgetPeopleAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[ForgottenNames, words("The number of deleted people.")]
 
 
 @operator_call("GET", "/people", VIEW_NAMES, "List people and their names", lists=PEOPLE, item=PersonItem)
@@ -144,7 +133,9 @@ def _listed_person(person: LinkedPerson, accounts: dict[str, str]) -> ListedPers
     "/people",
     ORGANIZATION_ADMINISTRATION,
     "Name people and link their names",
-    answers=KeepPeopleAnswer,
+    answers=one_field_answer(
+        "KeepPeopleAnswer", people=Annotated[KeptPeople, words("The numbers of stored people and names.")]
+    ),
 )
 async def link_people(request: OperatorRequest[PeopleServices, StatedPeople]) -> Result:
     """
@@ -173,7 +164,9 @@ def _read_person(request: OperatorRequest[PeopleServices, StatedPeople], entry: 
     "/people/split",
     ORGANIZATION_ADMINISTRATION,
     "Take a name out of its person",
-    answers=SplitPeopleAnswer,
+    answers=one_field_answer(
+        "SplitPeopleAnswer", people=Annotated[SplitNames, words("The number of names that were split off.")]
+    ),
 )
 async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> Result:
     """Let reports show the name as a person of its own again. No sum changes."""
@@ -186,7 +179,9 @@ async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> R
     "/people/forget",
     ORGANIZATION_ADMINISTRATION,
     "Delete people and their links",
-    answers=ForgetPeopleAnswer,
+    answers=one_field_answer(
+        "ForgetPeopleAnswer", people=Annotated[ForgottenNames, words("The number of deleted people.")]
+    ),
 )
 async def forget_people(request: OperatorRequest[PeopleServices, ForgottenPeople]) -> Result:
     body = request.body
@@ -261,10 +256,6 @@ class DecidedCount(msgspec.Struct, kw_only=True):
     decided: Annotated[int, words("The number of decided conflicts."), example(1)]
 
 
-class DecideConflictsAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[DecidedCount, words("The number of decided conflicts.")]
-
-
 @operator_call(
     "GET",
     "/people/conflicts",
@@ -286,7 +277,9 @@ async def list_name_conflicts(request: OperatorRequest[PeopleServices, None]) ->
     "/people/conflicts/decide",
     ORGANIZATION_ADMINISTRATION,
     "Decide conflicts of names",
-    answers=DecideConflictsAnswer,
+    answers=one_field_answer(
+        "DecideConflictsAnswer", people=Annotated[DecidedCount, words("The number of decided conflicts.")]
+    ),
 )
 async def decide_name_conflicts(request: OperatorRequest[PeopleServices, DecidedConflicts]) -> Result:
     """Decide about each conflict. Linking two names may widen what people with roles see."""

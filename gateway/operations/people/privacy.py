@@ -22,6 +22,7 @@ from aiohttp import web
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
+from gateway.core.fields import one_field_answer
 from gateway.core.schemas import TEXT
 from gateway.devices import states
 from gateway.http.answers import SLOW_S, UNCACHED
@@ -150,10 +151,6 @@ class ErasureReport(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneErasure(msgspec.Struct, kw_only=True):
-    erasure: Annotated[ErasureReport, words("The erasure, with the fields below.")]
-
-
 class PersonExport(msgspec.Struct, kw_only=True):
     directory: Annotated[
         str, words("The directory on the machine of the server."), example("/var/lib/tollhouse/export-1")
@@ -162,11 +159,15 @@ class PersonExport(msgspec.Struct, kw_only=True):
     months: Annotated[int, words("The number of months with calls."), example(4)]
 
 
-class OneExport(msgspec.Struct, kw_only=True):
-    export: Annotated[PersonExport, words("The export, with the fields below.")]
-
-
-@operator_call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person", answers=OneErasure)
+@operator_call(
+    "POST",
+    "/people/{user}/erase",
+    ANSWER_PRIVACY_REQUESTS,
+    "Erase a person",
+    answers=one_field_answer(
+        "OneErasure", erasure=Annotated[ErasureReport, words("The erasure, with the fields below.")]
+    ),
+)
 async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) -> Result:
     """
     Replace every name of the person by a pseudonym, everywhere, and return a receipt. No sum changes. Refusal 404 if no
@@ -235,7 +236,9 @@ async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Resul
     ANSWER_PRIVACY_REQUESTS,
     "Export what is stored about a person into a directory on the server's machine",
     status=201,
-    answers=OneExport,
+    answers=one_field_answer(
+        "OneExport", export=Annotated[PersonExport, words("The export, with the fields below.")]
+    ),
 )
 async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]) -> Result:
     """

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import build_answer, given_fields
+from gateway.core.fields import build_answer, given_fields, one_field_answer
 from gateway.core.paths import OPERATOR_API
 from gateway.http.address import key_call
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
@@ -269,10 +269,6 @@ class RolePreview(msgspec.Struct, kw_only=True):
     total: Annotated[SeenTotal, words("The sums of what the person may see.")]
 
 
-class RolePreviewAnswer(msgspec.Struct, kw_only=True):
-    preview: Annotated[RolePreview, words("What the person may do and see.")]
-
-
 @key_call(
     "GET",
     "/v2/access-control/permission_sets",
@@ -359,7 +355,9 @@ async def list_operators_who_see_more_than_role(request: OperatorRequest[PeopleS
     ORGANIZATION_ADMINISTRATION,
     "Preview what a person or a draft of a role may do and see",
     in_turn=True,
-    answers=RolePreviewAnswer,
+    answers=one_field_answer(
+        "RolePreviewAnswer", preview=Annotated[RolePreview, words("What the person may do and see.")]
+    ),
 )
 async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
     """Preview a role without storing it. The costs shown are those of the last 30 days."""

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
+from gateway.core.fields import one_field_answer
 from gateway.core.paths import console_link
 from gateway.core.rate_limits import TokenBuckets
 from gateway.http.answers import uncached_json
@@ -63,10 +64,6 @@ class SignedInSession(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneSession(msgspec.Struct, kw_only=True):
-    session: Annotated[SignedInSession, words("The session, with the fields below.")]
-
-
 class SessionRights(msgspec.Struct, kw_only=True):
     permission_sets: Annotated[
         list[str],
@@ -98,10 +95,6 @@ class SessionAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-class SignOutAnswer(msgspec.Struct, kw_only=True):
-    session: Annotated[str | None, words("Always null: no one is signed in."), example(None)]
-
-
 class SessionItem(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the session."), example("02d3a965e558692c")]
     actor: Annotated[str, words("The person who is signed in."), example("bob@example.com")]
@@ -124,16 +117,22 @@ class SessionItem(msgspec.Struct, kw_only=True):
     ends: Annotated[str, words("When the session ends."), example("2026-11-27T13:45:43.578Z")]
 
 
-class EndSessionAnswer(msgspec.Struct, kw_only=True):
-    ended: Annotated[str, words("The id of the ended session."), example("02d3a965e558692c")]
-
-
 class MakeLinkAnswer(msgspec.Struct, kw_only=True):
     link: Annotated[str, words("The one-time link."), example("http://127.0.0.1:4318/console/#link=...")]
     role: Annotated[str, words("The role that the link gives."), example("viewer")]
 
 
-@operator_call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING, answers=OneSession)
+@operator_call(
+    "POST",
+    "/sessions",
+    None,
+    "Sign in",
+    status=201,
+    shows=NOTHING,
+    answers=one_field_answer(
+        "OneSession", session=Annotated[SignedInSession, words("The session, with the fields below.")]
+    ),
+)
 async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     body = request.body
     services = request.services
@@ -207,7 +206,17 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     }
 
 
-@operator_call("DELETE", "/session", SIGNED_IN, "Sign out", shows=NOTHING, answers=SignOutAnswer)
+@operator_call(
+    "DELETE",
+    "/session",
+    SIGNED_IN,
+    "Sign out",
+    shows=NOTHING,
+    answers=one_field_answer(
+        "SignOutAnswer",
+        session=Annotated[str | None, words("Always null: no one is signed in."), example(None)],
+    ),
+)
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
@@ -272,7 +281,14 @@ async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Resul
 
 
 @operator_call(
-    "DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session", answers=EndSessionAnswer
+    "DELETE",
+    "/sessions/{id}",
+    ORGANIZATION_ADMINISTRATION,
+    "End a session",
+    answers=one_field_answer(
+        "EndSessionAnswer",
+        ended=Annotated[str, words("The id of the ended session."), example("02d3a965e558692c")],
+    ),
 )
 async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     id = request.path_parameter("id")

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
@@ -91,10 +92,6 @@ class LinkedStatedNames(msgspec.Struct, kw_only=True):
     conflicts: Annotated[int, words("The number of pairs that may be two people and stay apart."), example(0)]
 
 
-class LinkStatedAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[LinkedStatedNames, words("What was linked.")]
-
-
 @operator_call(
     "GET",
     "/people/stated",
@@ -126,7 +123,9 @@ async def list_accounts_with_stated_addresses(request: OperatorRequest[MoneyServ
     ORGANIZATION_ADMINISTRATION,
     "Link accounts with the addresses that their calls state",
     in_turn=True,
-    answers=LinkStatedAnswer,
+    answers=one_field_answer(
+        "LinkStatedAnswer", people=Annotated[LinkedStatedNames, words("What was linked.")]
+    ),
 )
 async def link_accounts_with_stated_addresses(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

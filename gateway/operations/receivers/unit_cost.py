@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.core.errors import Refusal
+from gateway.core.fields import one_field_answer
 from gateway.core.schemas import (
     ANYTHING,
     COUNT,
@@ -120,11 +121,11 @@ class StreamItem(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneStream(msgspec.Struct, kw_only=True):
-    stream: Annotated[StreamItem, words("The stream, with the fields below.")]
-
-
-_STREAM_SHOWN: Content = {JSON: OneStream}
+_STREAM_SHOWN: Content = {
+    JSON: one_field_answer(
+        "OneStream", stream=Annotated[StreamItem, words("The stream, with the fields below.")]
+    )
+}
 _ACCEPTED: Content = {
     JSON: closed_object_schema(
         {"accepted": schema_with_description(COUNT, "The number of accepted records.")}

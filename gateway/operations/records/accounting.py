@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
@@ -52,10 +53,6 @@ class ServerClock(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneClock(msgspec.Struct, kw_only=True):
-    clock: Annotated[ServerClock, words("The clock of the server.")]
-
-
 class AcceptedClockStep(msgspec.Struct, kw_only=True):
     moved_s: Annotated[float, words("The accepted step, in seconds."), example(0.0)]
     was_held_s: Annotated[
@@ -63,10 +60,6 @@ class AcceptedClockStep(msgspec.Struct, kw_only=True):
         words("The seconds for which the clock step would still have delayed the deletion of old records."),
         example(0.0),
     ]
-
-
-class AcceptClockAnswer(msgspec.Struct, kw_only=True):
-    clock: Annotated[AcceptedClockStep, words("The clock of the server.")]
 
 
 class ReceiptItem(msgspec.Struct, kw_only=True):
@@ -89,10 +82,6 @@ class ReceiptItem(msgspec.Struct, kw_only=True):
         words("`open`, `kept`, `removed` if a record is deleted, or `known` if none is new."),
         example("kept"),
     ]
-
-
-class OneReceipt(msgspec.Struct, kw_only=True):
-    receipt: Annotated[ReceiptItem, words("The receipt of the request, with the fields below.")]
 
 
 class BooksAnswer(msgspec.Struct, kw_only=True):
@@ -198,7 +187,7 @@ class ConflictItem(msgspec.Struct, kw_only=True):
     VIEW_OPERATION,
     "Show the time in use, and a step of the clock",
     shows=OPERATION,
-    answers=OneClock,
+    answers=one_field_answer("OneClock", clock=Annotated[ServerClock, words("The clock of the server.")]),
 )
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     step_s, held_s = clock_ahead_and_deletion_delay_s(request.shared.clock)
@@ -211,7 +200,9 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     OPERATE_SPOOL,
     "Accept the clock after a step",
     shows=OPERATION,
-    answers=AcceptClockAnswer,
+    answers=one_field_answer(
+        "AcceptClockAnswer", clock=Annotated[AcceptedClockStep, words("The clock of the server.")]
+    ),
 )
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
     """Accept the wall clock now, so that the retention of records follows it again."""
@@ -224,7 +215,16 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
     return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 
-@operator_call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission", answers=OneReceipt)
+@operator_call(
+    "GET",
+    "/receipts/{id}",
+    VIEW_RECORDS,
+    "Show the result of a submission",
+    answers=one_field_answer(
+        "OneReceipt",
+        receipt=Annotated[ReceiptItem, words("The receipt of the request, with the fields below.")],
+    ),
+)
 async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
     fields = await request.services.log.describe_receipt(request.path_parameter("id"))
     at = fields.get("at")

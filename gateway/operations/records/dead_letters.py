@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.normalise import billing
@@ -105,10 +105,6 @@ class DeadDetails(DeadItem, kw_only=True):
     record: Annotated[StoredRecord | UnsetType, words("The stored record.")] = UNSET
 
 
-class OneDead(msgspec.Struct, kw_only=True):
-    dead: Annotated[DeadDetails, words("The rejected record.")]
-
-
 class EditedRecord(msgspec.Struct, kw_only=True):
     id: Annotated[int, words("The id of the rejected record."), example(1)]
     route: Annotated[
@@ -116,10 +112,6 @@ class EditedRecord(msgspec.Struct, kw_only=True):
     ]
     fields: Annotated[list[str], words("The fields that were changed."), example(["response_model"])]
     record: Annotated[StoredRecord, words("The changed record that is sent.")]
-
-
-class OneEdited(msgspec.Struct, kw_only=True):
-    edited: Annotated[EditedRecord, words("The changed record.")]
 
 
 class PartialRefusalItem(msgspec.Struct, kw_only=True):
@@ -138,14 +130,24 @@ async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list_page(DEAD, MemoryRows(await request.services.deliveries.dead_letters()))
 
 
-@operator_call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record", answers=OneDead)
+@operator_call(
+    "GET",
+    "/dead/{id}",
+    VIEW_OPERATION,
+    "Show a rejected record",
+    answers=one_field_answer("OneDead", dead=Annotated[DeadDetails, words("The rejected record.")]),
+)
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     letter = await _find_dead_letter(request, request.path_number("id"))
     return {"dead": {**describe_dead(letter), "record": record_to_json(letter.record)}}
 
 
 @operator_call(
-    "PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values", answers=OneEdited
+    "PATCH",
+    "/dead/{id}",
+    OPERATE_SPOOL,
+    "Send a rejected record again with other values",
+    answers=one_field_answer("OneEdited", edited=Annotated[EditedRecord, words("The changed record.")]),
 )
 async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import (
@@ -195,10 +195,6 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     ]
     records: Annotated[int, words("The number of records to send again."), example(62579)]
     dry_run: Annotated[bool, words("Whether to show the effect and change nothing."), example(True)]
-
-
-class OneReplay(msgspec.Struct, kw_only=True):
-    replay: Annotated[ReplayResult, words("The records to send again.")]
 
 
 class LakeRepairReport(msgspec.Struct, kw_only=True):
@@ -392,7 +388,15 @@ async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Resu
     return await request.list_page(DELIVERIES, MemoryRows(found))
 
 
-@operator_call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again", answers=OneReplay)
+@operator_call(
+    "POST",
+    "/replay",
+    OPERATE_SPOOL,
+    "Send delivered records again",
+    answers=one_field_answer(
+        "OneReplay", replay=Annotated[ReplayResult, words("The records to send again.")]
+    ),
+)
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     body = request.body

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
@@ -161,17 +162,15 @@ class RecentRates(msgspec.Struct, kw_only=True):
     sources: Annotated[list[SourceRate], words("The products and gateways that report.")]
 
 
-class RatesAnswer(msgspec.Struct, kw_only=True):
-    rates: Annotated[RecentRates, words("The records per source in the last minute.")]
-
-
 @operator_call(
     "GET",
     "/rates",
     VIEW_RECORDS,
     "Show the records per source in the last minute",
     shows=SLICED,
-    answers=RatesAnswer,
+    answers=one_field_answer(
+        "RatesAnswer", rates=Annotated[RecentRates, words("The records per source in the last minute.")]
+    ),
 )
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import build_answer
+from gateway.core.fields import build_answer, one_field_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
@@ -114,10 +114,6 @@ class UnknownDeliveryItem(ResolvedDelivery, kw_only=True):
     records: Annotated[list[UnknownRecord], words("The records of the delivery, at most 100.")]
 
 
-class OneResolved(msgspec.Struct, kw_only=True):
-    resolved: Annotated[ResolvedDelivery, words("The delivery that was resolved.")]
-
-
 @operator_call(
     "GET", "/streams", VIEW_STREAM_SETTINGS, "List unit-cost streams", lists=STREAMS, item=StreamItem
 )
@@ -176,7 +172,9 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     "/unknown/{id}/resolve",
     OPERATE_SPOOL,
     "Resolve a delivery that was sent without an answer",
-    answers=OneResolved,
+    answers=one_field_answer(
+        "OneResolved", resolved=Annotated[ResolvedDelivery, words("The delivery that was resolved.")]
+    ),
 )
 async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result:
     services = request.services

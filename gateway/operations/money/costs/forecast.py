@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
 from gateway.money.budgets.expansion import format_amount_rounded_down
@@ -43,10 +44,6 @@ class CostForecast(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     days: Annotated[list[ForecastDay], words("The expected amounts of the remaining days.")]
 
 
-class OneForecast(msgspec.Struct, kw_only=True):
-    forecast: Annotated[CostForecast, words("The forecast, with the fields below.")]
-
-
 @operator_call(
     "GET",
     "/forecast",
@@ -56,7 +53,9 @@ class OneForecast(msgspec.Struct, kw_only=True):
     repeated=REPEATED,
     shows=SLICED,
     in_turn=True,
-    answers=OneForecast,
+    answers=one_field_answer(
+        "OneForecast", forecast=Annotated[CostForecast, words("The forecast, with the fields below.")]
+    ),
 )
 async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.requests import Result
 from gateway.money.costs.groups import divide_part_again
 from gateway.money.costs.times import parse_moment
@@ -51,10 +52,6 @@ class GroupsResult(msgspec.Struct, kw_only=True):
     groups: Annotated[int, words("The number of groups."), example(12)]
 
 
-class OneGroupsResult(msgspec.Struct, kw_only=True):
-    divided: Annotated[GroupsResult, words("The groups of the part.")]
-
-
 class RebuildResult(msgspec.Struct, kw_only=True):
     periods: Annotated[int, words("The number of recounted hours."), example(721)]
     kept: Annotated[
@@ -66,10 +63,6 @@ class RebuildResult(msgspec.Struct, kw_only=True):
     border: Annotated[
         str | None, words("The end of the hours that are not recounted, or null."), example(None)
     ]
-
-
-class OneRebuild(msgspec.Struct, kw_only=True):
-    rebuild: Annotated[RebuildResult, words("The result of the recount.")]
 
 
 class OneFrozenRates(msgspec.Struct, kw_only=True):
@@ -112,16 +105,14 @@ class RepriceResult(msgspec.Struct, kw_only=True):
     after: Annotated[str, words("The new estimate of the recalculated totals."), example("0")]
 
 
-class OneReprice(msgspec.Struct, kw_only=True):
-    reprice: Annotated[RepriceResult, words("The result of the recalculation.")]
-
-
 @operator_call(
     "POST",
     "/ledger/rebuild",
     MODIFY_BILLING,
     "Count the totals again from stored records",
-    answers=OneRebuild,
+    answers=one_field_answer(
+        "OneRebuild", rebuild=Annotated[RebuildResult, words("The result of the recount.")]
+    ),
 )
 async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     """
@@ -195,7 +186,9 @@ async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     "/ledger/groups",
     MODIFY_BILLING,
     "Divide a part of a month into groups of people again",
-    answers=OneGroupsResult,
+    answers=one_field_answer(
+        "OneGroupsResult", divided=Annotated[GroupsResult, words("The groups of the part.")]
+    ),
 )
 async def divide_groups(request: OperatorRequest[MoneyServices, DivideGroups]) -> Result:
     """
@@ -212,7 +205,15 @@ async def divide_groups(request: OperatorRequest[MoneyServices, DivideGroups]) -
     return {"divided": {"day": day.isoformat(), "groups": len(divided.cells)}}
 
 
-@operator_call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs", answers=OneReprice)
+@operator_call(
+    "POST",
+    "/ledger/reprice",
+    MODIFY_BILLING,
+    "Recalculate estimated costs",
+    answers=one_field_answer(
+        "OneReprice", reprice=Annotated[RepriceResult, words("The result of the recalculation.")]
+    ),
+)
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     body = request.body
     services = request.services

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.fields import one_field_answer
 from gateway.http.requests import Result
 from gateway.operations.money.reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
 from gateway.operations.money.reports.readers import NotReadable
@@ -62,10 +63,6 @@ class ReportPreview(msgspec.Struct, kw_only=True):
     ]
 
 
-class ReportPreviewAnswer(msgspec.Struct, kw_only=True):
-    preview: Annotated[ReportPreview, words("What the report would send now.")]
-
-
 class SendScheduledReportAnswer(msgspec.Struct, kw_only=True):
     notifications: Annotated[
         list[str],
@@ -84,7 +81,9 @@ class SendScheduledReportAnswer(msgspec.Struct, kw_only=True):
     "Preview a scheduled report of the last whole period",
     shows=SLICED,
     in_turn=True,
-    answers=ReportPreviewAnswer,
+    answers=one_field_answer(
+        "ReportPreviewAnswer", preview=Annotated[ReportPreview, words("What the report would send now.")]
+    ),
 )
 async def preview_scheduled_report(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
