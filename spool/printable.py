@@ -17,6 +17,8 @@ from typing import Any
 
 import orjson
 
+# certainty of a recommendation or of a cause, as people read it
+CONFIDENCE_WORDS = {"exact": "certain", "strong": "very likely", "weak": "likely"}
 _IN_JSON = re.compile("[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 

@@ -200,7 +200,7 @@ def _diagnose_data_dir(config: Config) -> Iterator[Diagnosis]:
 def _diagnose_free_space(config: Config) -> Diagnosis:
     usage = shutil.disk_usage(nearest_existing_path(config.data_dir))
     message = (
-        f"{usage.free / GIB:.1f} GiB are free, spool.max_bytes is {config.spool.max_bytes / GIB:.1f} GiB"
+        f"{_format_size(usage.free)} are free, spool.max_bytes is {_format_size(config.spool.max_bytes)}"
     )
     if usage.free < LEAST_ROOM:
         return Diagnosis(about="room", status=PROBLEM, words=f"{message}: free some space")
@@ -211,6 +211,10 @@ def _diagnose_free_space(config: Config) -> Diagnosis:
             words=f"{message}: the disk will be full before the queue reaches its limit",
         )
     return Diagnosis(about="room", status=OK, words=message)
+
+
+def _format_size(size: int) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size // MIB} MiB"
 
 
 def _diagnose_flush_times(directory: Path) -> Diagnosis:
@@ -521,7 +525,9 @@ def _diagnose_attention_causes(
         if cause["kind"] == "route" or (cause["kind"] == "space" and not is_storage_writable):
             continue
         status = PROBLEM if cause["severity"] == CRITICAL else WARNING
-        yield Diagnosis(about="attention", status=status, words=cause["text"] or cause["title"])
+        title, text = cause["title"], cause["text"]
+        words = text if text.startswith(title) else ": ".join(filter(None, (title, text)))
+        yield Diagnosis(about="attention", status=status, words=words)
 
 
 def _diagnose_lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from gateway.cli.amounts import rows_with_amount_texts
-from spool.printable import csv_lines, printable_json, replace_unprintable
+from spool.printable import CONFIDENCE_WORDS, csv_lines, printable_json, replace_unprintable
 from spool.record import CURRENCY, utc_iso
 
 JsonObject = dict[str, Any]  # a request or a response of the operator API
@@ -56,9 +56,7 @@ _VALUES: Mapping[str, str] = {
     "replaced": "installed again",
     "dead": "rejected",
     "unconfirmed": "sent, no answer",
-    "exact": "certain",
-    "strong": "very likely",
-    "weak": "likely",
+    **CONFIDENCE_WORDS,
 }
 _FIELDS_IN_WORDS = ("state", "status", "confidence", "sure")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway.configuration.sections import Config
 from spool.engines import certificate_files
-from spool.record import utc_iso
+from spool.ledger.periods import minute_text
 from spool.registry.notices import CRITICAL, WARNING
 from spool.settings import DATABASE_AUTHORITIES, DAY_S
 
@@ -37,6 +37,7 @@ class CertificateTrouble:
     severity: str
     title: str
     seen: str
+    newest: float | None  # since when it is that severe
 
     @property
     def text(self) -> str:
@@ -71,9 +72,9 @@ def _certificate_trouble(expiry: CertificateExpiry, now: float) -> CertificateTr
     if at is None:
         title, severity = f"The certificate of {expiry.setting} cannot be read", CRITICAL
     elif at <= now:
-        title, severity = f"The certificate of {expiry.setting} expired on {utc_iso(at)}", CRITICAL
+        title, severity = f"The certificate of {expiry.setting} expired on {minute_text(at, now)}", CRITICAL
     elif at <= now + SOON_S:
-        title = f"The certificate of {expiry.setting} expires on {utc_iso(at)}"
+        title = f"The certificate of {expiry.setting} expires on {minute_text(at, now)}"
         severity = CRITICAL if at <= now + CRITICAL_S else WARNING
     else:
         return None
@@ -82,7 +83,10 @@ def _certificate_trouble(expiry: CertificateExpiry, now: float) -> CertificateTr
         if at is None or at <= now
         else "Connections that need it fail after that."
     )
-    return CertificateTrouble(setting=expiry.setting, severity=severity, title=title, seen=seen)
+    newest = None if at is None else at - (CRITICAL_S if severity == CRITICAL else SOON_S)
+    return CertificateTrouble(
+        setting=expiry.setting, severity=severity, title=title, seen=seen, newest=newest
+    )
 
 
 def _certificate_files(section: object, name: str) -> Iterator[tuple[str, Path]]:

@@ -308,6 +308,12 @@ def span_text(span: Span, at: float) -> str:
     return f"{begin} to {finish}{hour and f' {hour}'}"
 
 
+def minute_text(moment: float, at: float) -> str:
+    """Write a time in UTC for a title, such as 3 Dec, 10:11, with a year that is not the current one."""
+    when, now = (datetime.fromtimestamp(each, UTC) for each in (moment, at))
+    return f"{_day_text(when, now.year)}, {when:%H:%M}"
+
+
 def _day_text(moment: datetime, this_year: int) -> str:
     return (
         f"{moment.day} {moment:%b}" if moment.year == this_year else f"{moment.day} {moment:%b} {moment.year}"

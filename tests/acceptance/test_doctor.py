@@ -66,6 +66,13 @@ def test_what_does_not_work_is_a_problem(installations: Any, tmp_path: Path) -> 
     assert "PROBLEM" in tollhouse.run("doctor", code=1)
 
 
+def test_sizes_below_a_gib_are_in_mib(installations: Any) -> None:
+    """A limit below 1 GiB is written in MiB, because 0.0 GiB would say nothing."""
+    tollhouse = installations(config='[spool]\nmax_bytes = "64MiB"\n')
+    words = {one["about"]: one["words"] for one in tollhouse.json("doctor")["doctor"]["found"]}
+    assert words["room"].endswith("GiB are free, spool.max_bytes is 64 MiB")
+
+
 def test_the_bundle_holds_no_secret(installations: Any, tmp_path: Path) -> None:
     """
     The bundle contains no keys of senders or upstreams, no headers, and no user info, paths and queries of

@@ -30,6 +30,7 @@ OWN_TITLES = {
     "pull_request": "pull request",
     "model_family": "model", "model": "model variant",
     "provider_family": "provider", "provider": "provider variant",
+    "request_model": "requested model", "sender": "Tollhouse key", "api_key": "gateway's own key",
 }  # fmt: skip
 
 
@@ -130,7 +131,9 @@ def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
     own_report = report(console, "")["report"]
     titles = {**own_report["names"], **OWN_TITLES}
-    assert [titles.get(each, each) for each in [*own_report["dimensions"], *UNITS]] == fields[1:]
+    assert [
+        titles.get(each, each.replace("_", " ")) for each in [*own_report["dimensions"], *UNITS]
+    ] == fields[1:]
     console.page.get_by_label("Add a filter").select_option("user")
     console.page.get_by_label("Value of user").select_option("unknown")
     chip = console.page.get_by_role("link", name="user: unknown")

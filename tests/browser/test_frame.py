@@ -163,6 +163,10 @@ def test_names_are_searched(console: Console) -> None:
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
     page.keyboard.press("/")
     expect(dialog.get_by_role("searchbox")).to_be_focused()
+    page.go_back()  # another address closes the search
+    expect(page.get_by_role("dialog", name="Search")).to_have_count(0)
+    page.keyboard.press("/")
+    expect(dialog.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("no such name")
     page.keyboard.press("Enter")
     expect(dialog).to_contain_text("Nothing has this name. Searched: page, ")

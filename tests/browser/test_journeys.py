@@ -286,7 +286,7 @@ def test_d_and_7_a_leaked_key(own: Tollhouse, open_console: OpenConsole) -> None
     console.page.get_by_role("row", name="leaked").get_by_role("link").click()
     expect(console.page.get_by_role("dialog")).to_contain_text("litellm (1)")
     console.page.get_by_role("button", name="Disable and show its calls").click()
-    expect(console.page.get_by_role("link", name="sender: leaked")).to_be_visible()
+    expect(console.page.get_by_role("link", name="Tollhouse key: leaked")).to_be_visible()
     expect(console.page.locator("tfoot")).to_contain_text("Total of 1")
     ended(console, "d, 7: a leaked key")
 

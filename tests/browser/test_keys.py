@@ -211,7 +211,7 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     console.resize(WIDE)
     dialog.get_by_role("button", name="Disable and show its calls").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Costs")
-    expect(page.get_by_role("link", name="sender: leaked")).to_be_visible()
+    expect(page.get_by_role("link", name="Tollhouse key: leaked")).to_be_visible()
     assert 2 == console.clicks()
     expect(page.locator("tfoot")).to_contain_text("Total of 1")
     console.choose("otel", "Top calls")

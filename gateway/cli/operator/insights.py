@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -22,12 +23,18 @@ def insights() -> None:
     """List and handle findings about AI spend."""
 
 
+def _impact_or_none(amount: str) -> str | None:
+    """Return None for an impact of zero, which nobody stated."""
+    return amount if re.search("[1-9]", amount) else None
+
+
 list_command(
     insights,
     "list",
     root="insights",
     columns=COLUMNS,
     money=("cost_impact",),
+    shown=lambda row: {**row, "cost_impact": _impact_or_none(row["cost_impact"])},
     filters={
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
         "about": "Filter by subject. money: AI spend. operation: Tollhouse and the programs that send to it.",
@@ -41,8 +48,9 @@ list_command(
 def _show_insight_fields(payload: JsonObject) -> None:
     insight = payload["insight"]
     click.echo(replace_unprintable(insight["title"]))
+    impact = f"${Decimal(insight['cost_impact']):,}" if _impact_or_none(insight["cost_impact"]) else "-"
     click.echo(
-        f"{insight['status']}, effort {insight['effort']}, impact ${Decimal(insight['cost_impact']):,}, "
+        f"{insight['status']}, effort {insight['effort']}, impact {impact}, "
         f"since {_format_time(insight['created'])}\n"
     )
     if insight["gone"]:

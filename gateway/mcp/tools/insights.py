@@ -180,7 +180,7 @@ def _format_insights(content: InsightLines) -> str:
             format_cell(line.title),
             format_cell(line.category),
             line.status,
-            format_dollars(line.impact),
+            format_dollars(line.impact if Decimal(line.impact) else None),
         ]
         for line in content.insights[:MAX_TABLE_ROWS]
     ]

@@ -26,6 +26,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.facts import recommendation_dimensions
 from gateway.operations.holders.operators import InstallationServices
 from spool.errors import Invalid
+from spool.printable import CONFIDENCE_WORDS
 from spool.record import utc_iso
 from spool.registry.recommendations import Processing, Recommendation
 
@@ -247,7 +248,7 @@ def _format_recommendations(content: Recommendations) -> str:
             recommendation.type,
             format_dollars(recommendation.monthly_savings),
             format_dollars(recommendation.spent),
-            recommendation.confidence,
+            CONFIDENCE_WORDS[recommendation.confidence],
             recommendation.effort,
             recommendation.status,
         ]

@@ -30,6 +30,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import MoneyServices
 from spool import money, providers
 from spool.errors import Invalid
+from spool.printable import CONFIDENCE_WORDS
 from spool.turns.threads import sort_in_short_steps
 
 MOST_PROVIDERS = 5
@@ -260,7 +261,8 @@ def _format_reconciliation(content: ReconciledMonths) -> str:
             parts.append(f"All other rows: difference {format_dollars(provider.rest.difference)}.")
         for claim in provider.causes:
             parts.append(
-                f"{claim.cause} ({claim.sure}): {format_dollars(claim.amount)}. {format_cell(claim.evidence)}"
+                f"{claim.cause} ({CONFIDENCE_WORDS[claim.sure]}): {format_dollars(claim.amount)}. "
+                f"{format_cell(claim.evidence)}"
             )
     if content.truncated:
         parts.append("There are more; name one provider, or raise limit.")

@@ -72,7 +72,6 @@ DETECTORS: tuple[Detector, ...] = (
     senders.idle_key,
     senders.wide_key,
     senders.expiring_key,
-    senders.expired_key,
     service.ending_certificate,
     fleet.fleet_losing,
     fleet.policy_outdated,

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.findings import finding_key, printable_name
 from gateway.monitoring.snapshot import KeyGauges
-from spool.record import utc_iso
+from spool.ledger.periods import minute_text
 from spool.registry.keys import ENABLED, EXPIRED, STATES, ApiKey
 from spool.registry.notices import CRITICAL, INFO, WARNING
 from spool.registry.tables.expired_tries import ExpiredKeyUses
 
-EXPIRED_KEY, EXPIRING_KEY = "expired_key", "expiring_key"  # the detectors
+EXPIRING_KEY = "expiring_key"  # the detector
 IDLE_S = 30 * DAY_S  # seconds without use after which a key no longer counts as used
 SOON_S = 14 * DAY_S
 WARNING_S = 7 * DAY_S  # remaining seconds at which the expiry of a used key becomes a warning
@@ -23,26 +23,24 @@ CRITICAL_S = DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTrouble:
-    """A problem with one key. Each new severity becomes a new finding, so that people are notified again."""
+    """
+    A problem with one key. It is one finding that becomes more severe. `newest` is when it became that severe, so that
+    an addressed insight opens again.
+    """
 
     key: ApiKey
-    detector: str
     severity: str
     title: str
     seen: str
-    newest: float | None = None
+    newest: float
 
     @property
     def text(self) -> str:
         return f"{self.title}. {self.seen}"
 
     @property
-    def finding_subject(self) -> tuple[str, ...]:
-        return (str(self.key.id), self.severity)
-
-    @property
     def key_of_finding(self) -> str:
-        return finding_key(self.detector, self.finding_subject)
+        return finding_key(EXPIRING_KEY, (str(self.key.id),))
 
 
 def is_recently_used(key: ApiKey, now: float) -> bool:
@@ -88,13 +86,13 @@ def _expired_key_trouble(key: ApiKey, tries: Mapping[int, ExpiredKeyUses], now: 
     tried = tries.get(key.id)
     if key.state(now) != EXPIRED or tried is None:
         return None
+    when, newest = minute_text(tried.expires_at, now), minute_text(tried.newest, now)
     requests = "1 request was" if tried.count == 1 else f"{tried.count:,} requests were"
     return KeyTrouble(
         key=key,
-        detector=EXPIRED_KEY,
         severity=CRITICAL,
-        title=f"The API key {printable_name(key.name)} expired on {utc_iso(tried.expires_at)} and is still used",
-        seen=f"Since then, {requests} refused, the newest at {utc_iso(tried.newest)}.",
+        title=f"The API key {printable_name(key.name)} expired on {when} and is still used",
+        seen=f"Since then, {requests} refused, the newest at {newest}.",
         newest=tried.newest,
     )
 
@@ -103,14 +101,18 @@ def _expiring_key_trouble(key: ApiKey, now: float) -> KeyTrouble | None:
     at = key.expires_at
     if at is None or at > now + SOON_S:
         return None
-    severity = INFO
+    severity, begin = INFO, at - SOON_S
     if is_recently_used(key, now) and at <= now + WARNING_S:
-        severity = CRITICAL if at <= now + CRITICAL_S else WARNING
-    used = "was never used" if key.last_accessed is None else f"was last used at {utc_iso(key.last_accessed)}"
+        severity, begin = (CRITICAL, at - CRITICAL_S) if at <= now + CRITICAL_S else (WARNING, at - WARNING_S)
+    used = (
+        "was never used"
+        if key.last_accessed is None
+        else f"was last used at {minute_text(key.last_accessed, now)}"
+    )
     return KeyTrouble(
         key=key,
-        detector=EXPIRING_KEY,
         severity=severity,
-        title=f"The API key {printable_name(key.name)} expires on {utc_iso(at)}",
+        title=f"The API key {printable_name(key.name)} expires on {minute_text(at, now)}",
         seen=f"The key {used}. After it expires, its requests are refused.",
+        newest=begin,
     )

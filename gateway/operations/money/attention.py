@@ -281,7 +281,7 @@ async def _certificate_causes(services: OperatorServices) -> list[AttentionCause
             text=trouble.text,
             subject=trouble.setting,
             severity=trouble.severity,
-            finding=finding_key("ending_certificate", (trouble.setting, trouble.severity)),
+            finding=finding_key("ending_certificate", (trouble.setting,)),
         )
         for trouble in certificate_troubles(ends, now=services.installation.clock.now())
     ]

@@ -73,6 +73,7 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     assert found["insights"][0]["impact"] == "1000000.5"
     assert SAVING.monthly_savings == found["monthly_savings"]
     assert "| insight | Spike \\| ofsearch | spike | new | 1000000.50 |" in result["content"][0]["text"]
+    assert "| insight | Small | other | new | - |" in result["content"][0]["text"]  # nobody stated an impact
 
     async def ids(**asked: Any) -> list[str]:
         return [each["id"] for each in (await assistant.content("get_insights", **asked))["insights"]]
@@ -112,6 +113,7 @@ async def test_recommendations_are_listed_with_their_reasons(assistant: Assistan
     assert SAVING.formula == shown["formula"]
     assert SAVING.assumptions == shown["assumptions"]
     assert shown["confidence"] == "exact"
+    assert "| certain |" in (await assistant.call("get_optimize_recs"))["content"][0]["text"]
     assert {"model": "m", "provider": None, "mode": "priority"} == shown["current"]
     assert [SAVING.type] == await types(filters={"team": ["search"]})
     assert ["batch"] == await types(type="batch")

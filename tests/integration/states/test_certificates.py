@@ -22,7 +22,7 @@ from gateway.configuration.certificates import certificate_troubles, read_certif
 from gateway.configuration.sections import Config, OidcSettings
 from gateway.configuration.server import ServerSettings
 from spool.engines import POSTGRES
-from spool.record import utc_iso
+from spool.ledger.periods import minute_text
 from spool.settings import StorageSettings
 from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.integration.states import faces
@@ -231,7 +231,7 @@ def test_all_faces_agree(tmp_path: Path) -> None:
         assert 1 == code
         for setting, (days, severity) in planted.items():
             at = (NOW + timedelta(days=days)).timestamp()
-            title = f"The certificate of {setting} expires on {utc_iso(at)}"
+            title = f"The certificate of {setting} expires on {minute_text(at, NOW.timestamp())}"
             assert severity == causes[title]["severity"] == insights[title]["severity"]
             status = "problem" if severity == "critical" else "warning"
             assert [status] == [mark for mark, words in said if words.startswith(title)]

@@ -16,6 +16,7 @@ import pytest
 from gateway.configuration.reader import load_config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
+from spool.ledger.periods import minute_text
 from spool.record import utc_iso
 from spool.registry.operators import Actor
 from spool.registry.scopes import AI_HUB, INGEST
@@ -49,9 +50,8 @@ class PlantedKey:
 
     @property
     def title(self) -> str:
-        text = (
-            f"The API key {self.name} {'expired' if self.tries else 'expires'} on {utc_iso(self.expires_at)}"
-        )
+        ends = "expired" if self.tries else "expires"
+        text = f"The API key {self.name} {ends} on {minute_text(self.expires_at or 0.0, NOW)}"
         return f"{text} and is still used" if self.tries else text
 
 
@@ -138,6 +138,22 @@ def test_lists_and_commands_show_the_state(site: Site) -> None:
     assert "Expired" in site.house.run("keys", "show", "over")
     expired = site.house.json("keys", "list", "--state", "Expired")["keys"]
     assert {"over", "over and quiet"} == {row["name"] for row in expired}
+
+
+def test_an_impact_that_nobody_stated_is_a_dash(site: Site) -> None:
+    """The table and the text of an insight without a cost impact have a dash, and its JSON has the stored amount."""
+    faces.insights(site.house)
+    [row] = [
+        each
+        for each in site.house.json("insights", "list")["insights"]
+        if BY_NAME["over"].title == each["title"]
+    ]
+    assert not float(row["cost_impact"])
+    [line] = [
+        line for line in site.house.run("insights", "list").splitlines() if BY_NAME["over"].title in line
+    ]
+    assert [row["id"], "new", "critical", "-", "low"] == line.split()[:5]
+    assert "effort low, impact -, since" in site.house.run("insights", "show", row["id"])
 
 
 def test_a_key_in_trouble_is_named_with_one_severity(site: Site) -> None:

@@ -18,6 +18,7 @@ from spool.ledger.periods import (
     ComparedSpans,
     Span,
     compared_spans,
+    minute_text,
     named_span,
     span_text,
 )
@@ -210,3 +211,12 @@ def test_months_have_the_days_of_the_calendar() -> None:
         spans = compared("last_month", PREVIOUS, f"2026-{month:02}-15T10:20")
         days = [monthrange(span[0].year, span[0].month)[1] for span in (spans.now, spans.before)]
         assert days == [(span[1] - span[0]).days for span in (spans.now, spans.before)]
+
+
+@pytest.mark.parametrize(
+    ("day", "text"), [("2026-12-03", "3 Dec, 10:11"), ("2027-01-03", "3 Jan 2027, 10:11")]
+)
+def test_a_time_of_a_title_has_a_year_only_if_it_is_another(day: str, text: str) -> None:
+    """A title writes a time to the minute, with the year if it is not the current one."""
+    moment, now = (datetime.fromisoformat(f"{each}T10:11:12Z").timestamp() for each in (day, "2026-11-20"))
+    assert text == minute_text(moment, now)

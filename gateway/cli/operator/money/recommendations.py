@@ -156,7 +156,7 @@ def _show_recommendation(payload: JsonObject) -> None:
     click.echo(replace_unprintable(advice["title"]))
     click.echo(
         f"{advice['type']}, {advice['status']}, {'open' if advice['open'] else 'closed'}, "
-        f"{advice['confidence']}, "
+        f"{readable_value('confidence', advice['confidence'])}, "
         f"effort {advice['effort']}: ${Decimal(advice['monthly_savings']):,} of ${Decimal(advice['spent']):,} "
         f"from {advice['evidence']['first_day']} to {advice['evidence']['last_day']}\n"
     )

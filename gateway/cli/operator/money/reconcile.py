@@ -361,7 +361,7 @@ def _show_provider_report(provider_report: JsonObject, month: str, by: str) -> N
         for advice in dict.fromkeys(cause["advice"] for cause in provider_report["causes"]):
             click.echo(f"- {replace_unprintable(advice)}")
     for hint in provider_report["hints"]:
-        click.echo(f"possible: {replace_unprintable(hint['cause'])}: {replace_unprintable(hint['evidence'])}")
+        click.echo(f"likely: {replace_unprintable(hint['cause'])}: {replace_unprintable(hint['evidence'])}")
     for suggested in provider_report["suggestions"]:
         lines = "\n".join(replace_unprintable(line) for line in suggested["toml"].splitlines())
         click.echo(f"\nIf this is correct, add it to the configuration:\n\n{lines}")

@@ -14,7 +14,8 @@ export async function knownDimensions() {
 /** Dimensions that join all variants of one model or provider. The variants themselves are other dimensions. */
 export const FAMILY = "model_family";
 export const WRITTEN = {[FAMILY]: "model", provider_family: "provider"};
-export const OWN_TITLES = {[FAMILY]: "model", model: "model variant", provider_family: "provider", provider: "provider variant", run: "agent run", pull_request: "pull request"};
+const TITLES = {[FAMILY]: "model", model: "model variant", request_model: "requested model", provider_family: "provider", provider: "provider variant", run: "agent run",
+  sender: "Tollhouse key", api_key: "gateway's own key"};
 
 /** Units of work. They have no costs per hour. */
 export const WORK = ["session", "run", "repository", "branch", "commit", "pull_request", "ticket"];
@@ -30,8 +31,8 @@ export const setUp = (name) => SET_UP[name] ?? (WORK.includes(name) ? ["Connect 
 /** Return the address of the page of one unit of work. `when`: its time range. */
 export const toUnit = (unit, id, when) => to("/work", {unit, id, ...when});
 
-/** Return the label of a dimension: the name of a published one, or its id in reports. */
-export const titleOf = (titles, name) => OWN_TITLES[name] ?? titles?.[name] ?? name;
+/** Return the label of a dimension or a field: its own, the name of a published dimension, or its id in words. */
+export const titleOf = (titles, name) => TITLES[name] ?? titles?.[name] ?? name.replaceAll("_", " ");
 
 /** Choices for a select field: [id, label]. */
 export const choices = ({names, titles}) => names.map((name) => [name, titleOf(titles, name)]);

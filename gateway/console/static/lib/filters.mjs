@@ -2,6 +2,7 @@
 import {go} from "./address.mjs";
 import {addressOf} from "./api.mjs";
 import {html, useState} from "./html.mjs";
+import {titleOf as named} from "./dimensions.mjs";
 import {Copy, Dialog} from "./parts.mjs";
 import {stateName} from "./words.mjs";
 
@@ -17,7 +18,7 @@ export const Chips = ({filters, at, titleOf}) => filters.map(([name, value]) => 
 
 /** Chips, and a form that adds a filter. */
 export function Filters({titles = {}, ...given}) {
-  const titleOf = (name) => given.available.find((each) => each.field === name)?.title ?? titles[name] ?? name.replaceAll("_", " ");
+  const titleOf = (name) => given.available.find((each) => each.field === name)?.title ?? titles[name] ?? named(null, name);
   return html`<div class="filters"><${Chips} ...${given} titleOf=${titleOf} /><${AddFilter} ...${given} titleOf=${titleOf} /></div>`;
 }
 

@@ -74,7 +74,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
           aria-current=${each === page ? "page" : undefined}>${each.title}</a>`)}</nav>`}</div>
       ${page ? html`<${Loaded} key=${path} load=${page.load} ...${{session, query, telemetry, attention}} />`
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
-      <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and completions are never stored.<span class="paper"> Printed from ${location.host} on ${new Date().toISOString().slice(0, 10)}.</span></footer>
+      <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts are dropped; tags keep at most five words.<span class="paper"> Printed from ${location.host} on ${new Date().toISOString().slice(0, 10)}.</span></footer>
     </main>
     ${searching && html`<${searching.Search} pages=${pages} early=${early} close=${() => setSearching(null)} />`}
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;

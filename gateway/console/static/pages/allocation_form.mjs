@@ -1,7 +1,7 @@
 /** The form of a dimension: its source, and its groups with their costs. Checkboxes assign values to a group. */
 import {get} from "../lib/api.mjs";
 import {OTHER} from "../lib/chart.mjs";
-import {NONE, knownDimensions} from "../lib/dimensions.mjs";
+import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {money, sum} from "../lib/format.mjs";
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {Copy, Loading, Problem} from "../lib/parts.mjs";
@@ -64,7 +64,7 @@ export function DimensionForm({text, change}) {
         ${dimensions.filter(Boolean).map(({key, name}) => html`<option key=${key} value=${key}>${name}</option>`)}</select></label>
       <label>Name <input value=${draft.name} placeholder="Product" onInput=${(event) => edit({name: event.target.value})} /></label>
       <label>Source <select value=${draft.source} onChange=${(event) => edit({source: event.target.value, groups: draft.groups.map((each) => ({...each, values: []}))})}>
-        ${[...new Set([draft.source, ...(known.data ?? NONE).names.filter((name) => !name.startsWith(OWN))])].map((name) => html`<option key=${name}>${name}</option>`)}</select></label>
+        ${[...new Set([draft.source, ...(known.data ?? NONE).names.filter((name) => !name.startsWith(OWN))])].map((name) => html`<option key=${name} value=${name}>${titleOf(known.data?.titles, name)}</option>`)}</select></label>
       <label>Name for everything else <input value=${draft.fallback} placeholder="unknown" onInput=${(event) => edit({fallback: event.target.value})} /></label>
       <label class="check"><input type="checkbox" checked=${draft.others} onChange=${(event) => edit({others: event.target.checked})} /> Keep other values under their own names</label></div>
     ${byHand.length > 0 && html`<p class="faint">The form cannot show these dimensions, because they use other rules: ${byHand.join(", ")}. It does not change them.</p>`}

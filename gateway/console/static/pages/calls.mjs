@@ -1,7 +1,7 @@
 /** The list of calls, and the details of one: when it happened, its cost and the reason for it, and its deliveries. */
 import {go, here, to} from "../lib/address.mjs";
 import {html, useEffect} from "../lib/html.mjs";
-import {FAMILY, OWN_TITLES, toUnit} from "../lib/dimensions.mjs";
+import {FAMILY, toUnit} from "../lib/dimensions.mjs";
 import {ago, count, counted, duration, exactCount, fixed, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Table, isOpen, may} from "../lib/parts.mjs";
@@ -55,7 +55,7 @@ const LIST = {
   path: "/records", root: "records", at: PATH, caption: "records", what: ["records"], inView: true, most: 200, page: 40, columns: COLUMNS,
   ask: (query) => (isOfSpan(query) ? {from: span(query).from, to: span(query).to, tz: query.get("tz")} : {}),
   asked: (filters) => filters.flatMap(([name, value]) => (value === UNKNOWN ? [[name, ""], [name, UNKNOWN]] : [[name, value]])),
-  hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, titles: OWN_TITLES, Above: Span,
+  hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, Above: Span,
   identity: (row) => row.id, heading, Details: Call, fields: ({record}) => record, leads: (name, value, {record}, session) => placeOf(name, value, record, session),
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
   Before: Looked,

@@ -132,9 +132,9 @@ function Causes({found, month, places}) {
 }
 
 /** Causes that are only likely, without amounts. */
-const Hints = ({found, month}) => html`<h3>Possible causes</h3><p class="faint">They have no amount, because other causes would fit as well. What they
+const Hints = ({found, month}) => html`<h3>Likely causes</h3><p class="faint">They have no amount, because other causes would fit as well. What they
     explain is part of unexplained.</p>
-  <ul aria-label=${`Possible causes of ${found.provider}`}>${found.hints.map((each) => html`<li key=${`${each.cause} ${each.evidence}`}>
+  <ul aria-label=${`Likely causes of ${found.provider}`}>${found.hints.map((each) => html`<li key=${`${each.cause} ${each.evidence}`}>
     <strong>${Object.keys(each.where).length ? html`<a href=${callsOf(found, month, each)}>${spaced(each.cause)}</a>` : spaced(each.cause)}</strong>:${" "}
     ${withCode(each.evidence)}. <span class="faint">${withCode(each.advice)}</span></li>`)}</ul>`;
 

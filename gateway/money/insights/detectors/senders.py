@@ -25,7 +25,7 @@ from gateway.money.insights.findings import (
     printable_name,
     sort_by_impact,
 )
-from gateway.money.insights.key_troubles import EXPIRED_KEY, EXPIRING_KEY, IDLE_S, KeyTrouble, key_troubles
+from gateway.money.insights.key_troubles import EXPIRING_KEY, IDLE_S, KeyTrouble, key_troubles
 from gateway.money.insights.rhythms import SOURCE, SenderStop, stopped_senders
 from spool.clusters import Cluster
 from spool.record import utc_iso
@@ -224,34 +224,25 @@ def _wide_key_finding(key: ApiKey, unneeded_scopes: frozenset[str]) -> Finding:
 @mark_as_needing_only_states
 @mark_impossible_in_demo("keys of a demo month have no expiry date")
 def expiring_key(facts: InsightFacts) -> Sequence[Finding]:
-    """Find keys that expire within two weeks."""
-    return _key_expiry_findings(facts, EXPIRING_KEY)
-
-
-@mark_as_needing_only_states
-@mark_impossible_in_demo("keys of a demo month have no expiry date")
-def expired_key(facts: InsightFacts) -> Sequence[Finding]:
-    """Find keys that have expired and are still used, so that the records of their senders are missing."""
-    return _key_expiry_findings(facts, EXPIRED_KEY)
-
-
-def _key_expiry_findings(facts: InsightFacts, detector: str) -> Sequence[Finding]:
+    """
+    Find keys that expire within two weeks, and keys that have expired and are still used, so that the records of
+    their senders are missing.
+    """
     troubles = key_troubles(facts.keys, facts.expired_tries, now=facts.now)
-    return [_key_expiry_finding(trouble) for trouble in troubles if trouble.detector == detector][
-        :MAX_FINDINGS
-    ]
+    return [_key_expiry_finding(trouble) for trouble in troubles][:MAX_FINDINGS]
 
 
 def _key_expiry_finding(trouble: KeyTrouble) -> Finding:
     return build_finding(
-        trouble.detector,
-        trouble.finding_subject,
+        EXPIRING_KEY,
+        (str(trouble.key.id),),
         title=trouble.title,
         seen=trouble.seen,
         advice="Give its senders another key, or change the date with `tollhouse keys edit --expires-at`.",
         category=CATEGORY_OF[trouble.severity],
         effort=LOW,
         newest=trouble.newest,
+        severity=trouble.severity,
     )
 
 

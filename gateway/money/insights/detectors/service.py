@@ -107,12 +107,14 @@ def ending_certificate(facts: InsightFacts) -> Sequence[Finding]:
     return [
         build_finding(
             "ending_certificate",
-            (trouble.setting, trouble.severity),
+            (trouble.setting,),
             title=trouble.title,
             seen=trouble.seen,
             advice="Replace the file. `tollhouse check` reads it again.",
             category=CATEGORY_OF[trouble.severity],
             effort=LOW,
+            newest=trouble.newest,
+            severity=trouble.severity,
         )
         for trouble in certificate_troubles(facts.certificates, now=facts.now)
     ]

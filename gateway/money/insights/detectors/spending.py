@@ -54,8 +54,19 @@ class Spike(NamedTuple):
 
 
 def spend_spike(facts: InsightFacts) -> Sequence[Finding]:
-    """Find days on which a team, or the whole organization, spent far more than on comparable days."""
-    team_streaks = newest_streaks(facts.days, facts.now)
+    """
+    Find days on which a team, or the whole organization, spent far more than on comparable days. Days that a view with
+    equal calls reports are left out.
+    """
+    today = int(facts.now // DAY_S)
+    days_of_views = [
+        {spike[:2] for streak in _anomaly_streaks(view, today) for spike in streak} for view in facts.views
+    ]
+    team_streaks = [
+        (team, streak)
+        for team, streak in newest_streaks(facts.days, facts.now)
+        if not any(days.issuperset(spike[:2] for spike in streak) for days in days_of_views)
+    ]
     return sort_by_impact(_spike_finding(facts, streak, team) for team, streak in team_streaks)
 
 

@@ -76,7 +76,9 @@ def _difference_finding(
     if cause is not None:
         why = f" The largest cause is {underscores_to_spaces(cause.cause)}: {cause.evidence}."
     elif likely is not None:
-        why = f" No cause is certain. A possible one is {underscores_to_spaces(likely.cause)}: {likely.evidence}."
+        why = (
+            f" No cause is certain. A likely one is {underscores_to_spaces(likely.cause)}: {likely.evidence}."
+        )
     by_size = sorted(shown.causes.items(), key=lambda item: -abs(item[1]))
     rows = [
         f"{underscores_to_spaces(name)}: {_format_signed(amount)}"

@@ -8,11 +8,11 @@ from decimal import Decimal
 import pytest
 
 from gateway.money.insights.detector_facts import DAY_S, ViewSpend
-from gateway.money.insights.detectors.spending import view_anomaly
+from gateway.money.insights.detectors.spending import spend_spike, view_anomaly
 from spool.registry.documents import replace_fields
 from spool.registry.insights import Finding
 from spool.registry.views import Anomalies, SavedView, ViewConnections
-from tests.gateway.money.insights.examples import TODAY, found, impacts
+from tests.gateway.money.insights.examples import TODAY, found, impacts, spend
 
 VIEW = SavedView(id="v1", name="Search", principal_dimension="model", created=0, last_updated=0)
 HALF_MORE = replace_fields(VIEW, anomalies=Anomalies(threshold_type="Percent", threshold_value=50))
@@ -49,6 +49,15 @@ def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
     assert finding.newest == TODAY - 3 * DAY_S
     assert "The view Search spent $50.00 on 18 Sep, but $10.00 was expected" == finding.draft.title
     assert "was the model o3 with $37.50" in finding.draft.description
+
+
+@pytest.mark.parametrize(("cost", "titles"), [("50", ["The view"]), ("51", ["Team search", "The view"])])
+def test_a_view_and_a_team_with_equal_calls_are_one_finding(cost: str, titles: list[str]) -> None:
+    """If a view has the calls of a team, only the view reports the days. It has the channels that people chose."""
+    days = [spend(ago, cost=Decimal(cost if ago == 3 else "10")) for ago in range(1, 43)]
+    views = [spent({3: "50"})]
+    both = [*found(spend_spike, days=days, views=views), *found(view_anomaly, days=days, views=views)]
+    assert titles == [finding.draft.title.partition(" spent")[0].removesuffix(" Search") for finding in both]
 
 
 def test_days_that_follow_each_other_are_one_anomaly() -> None:
