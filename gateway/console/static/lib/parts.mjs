@@ -204,7 +204,7 @@ function Facts({column, row, lead, nameOf}) {
 }
 
 /** Return whether the session has a permission set, or none is needed. */
-export const may = (session, needed) => !needed || session.permission_sets.includes(needed);
+export const may = (session, needed) => !needed || [needed].flat().some((each) => session.permission_sets.includes(each));
 
 /** Return whether the session may use a page or an action. People with restricted access may not use a page or an action about all calls. */
 export const isOpen = (session, {needs, isWhole, hasGroups}) => may(session, needs) && !(isWhole && session.is_limited) && !(hasGroups && !session.min_group);

@@ -20,7 +20,7 @@ export const MENU = [
 /**
  * Every page of the console, in menu order. A page's file is loaded when the page is first opened. An `entry` of the menu opens the first of
  * its pages that the person may open, which shows the others as tabs. A page `under` another page has neither an entry nor a tab. A page
- * needs the permission set `needs`. If it is about all calls (`isWhole`), it also needs access to all calls, and `privacy.min_group` if it
+ * needs the permission set `needs`, or one of several. If it is about all calls (`isWhole`), it also needs access to all calls, and `privacy.min_group` if it
  * `hasGroups`.
  */
 export const PAGES = [
@@ -46,7 +46,7 @@ export const PAGES = [
   {path: "/fleet", title: "Fleet", shortcut: "d", entry: "Fleet", needs: "view_operation", isWhole: true, load: () => import("./fleet.mjs")},
   {path: "/devices", title: "Devices", shortcut: "z", under: "/fleet", needs: "view_operation", isWhole: true, load: () => import("./devices.mjs")},
   {path: "/roles", title: "Roles", shortcut: "p", entry: "People", needs: "organization_administration", isWhole: true, load: () => import("./roles.mjs")},
-  {path: "/privacy", title: "Privacy requests", shortcut: "0", entry: "People", needs: "answer_privacy_requests", isWhole: true, load: () => import("./privacy.mjs")},
+  {path: "/privacy", title: "Privacy requests", shortcut: "0", entry: "People", needs: ["answer_privacy_requests", "organization_administration"], isWhole: true, load: () => import("./privacy.mjs")},
   {path: "/keys", title: "API Keys", shortcut: "k", entry: "Administration", needs: "view_operation", isWhole: true, load: () => import("./keys.mjs")},
   {path: "/streams", title: "Streams and events", shortcut: "s", entry: "Administration", needs: "view_telemetry_stream_settings", isWhole: true, load: () => import("./streams.mjs")},
   {path: "/delivery", title: "Delivery", shortcut: "y", entry: "Administration", needs: "view_operation", isWhole: true, load: () => import("./delivery.mjs")},

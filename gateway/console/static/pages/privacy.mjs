@@ -1,6 +1,6 @@
 /** Privacy requests: what would be erased, the erasure and an export of a person, and who looked at figures of people. */
 import {go, to} from "../lib/address.mjs";
-import {addressOf, send} from "../lib/api.mjs";
+import {addressOf, get, send} from "../lib/api.mjs";
 import {counted, exactCount, timeText} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
@@ -79,9 +79,35 @@ const VIEWINGS = {
   Before: () => html`<p class="faint">One row for each viewer, person, page and day. A list of people is one row with (several people).</p>`,
 };
 
+const RIGHT = "answer_privacy_requests";
+const ROLE = {name: "Privacy requests", description: "Erase and export people.", data_access: "full", filters: [], cost_types: [], permission_sets: [RIGHT], groups: []};
+
+/** Why the page is closed, and for whoever may create roles, a form that gives somebody the role. */
+function Closed({session}) {
+  const [{problem, person}, setState] = useState({});
+  const give = async (event) => {
+    event.preventDefault();
+    const person = new FormData(event.currentTarget).get("person").trim();
+    try {
+      const made = (await get("/roles", {limit: 1000})).roles.find((each) => each.name === ROLE.name && each.permission_sets.includes(RIGHT));
+      await (made ? send("PATCH", `/roles/${made.id}`, {members: [...new Set([...made.members, person])], version: made.version}) : send("POST", "/roles", {...ROLE, members: [person]}));
+      if (person === session.actor) location.reload(); // the session has the rights from now on
+      setState({person});
+    } catch (refused) {
+      setState({problem: refused});
+    }
+  };
+  return html`<p>To erase or export a person, you need a role with the permission set Answer Privacy Requests and access to all calls. No built-in role has
+    it, so an Admin has to create one.</p>
+    ${isOpen(session, {needs: "organization_administration", isWhole: true}) && html`<form class="bar" onSubmit=${give}>
+      <label>Create the role and give it to <input name="person" type="email" required autocomplete="off" placeholder="e-mail address" /></label>
+      <button type="submit" class="main">Create</button></form>`}
+    ${problem && html`<p role="alert" class="wrong">${problem.message}</p>`}
+    ${person && html`<p role="status">${person} has the <a href=${to("/roles")}>role</a> ${ROLE.name}.</p>`}`;
+}
+
 export function Page(given) {
-  if (!isOpen(given.session, {needs: "answer_privacy_requests", isWhole: true})) return html`<p>To erase or export a person, you need a role with the permission
-    set Answer Privacy Requests and access to all calls. No built-in role has it, so an Admin has to create one.</p>`;
+  if (!isOpen(given.session, {needs: RIGHT, isWhole: true})) return html`<${Closed} session=${given.session} />`;
   const isList = given.query.get("tab") === "viewings";
   return html`<${Tabs} path=${PATH} query=${given.query} tabs=${[["requests", "Requests"], ["viewings", "Who looked"]]} />
     ${isList ? html`<${ListPage} list=${VIEWINGS} ...${given} />` : html`<${Requests} query=${given.query} />`}`;
