@@ -255,30 +255,6 @@ list_command(
 )
 
 
-@people.command("link")
-@click.argument("names", nargs=-1, required=True)
-@click.option("--name", default="", help="Name to show in the console.")
-@with_client
-def link_names(client: OperatorClient, names: tuple[str, ...], name: str) -> None:
-    """
-    Link names of one person: e-mail addresses, accounts and logins, as records have them.
-
-    Reports show the first. If one of them is linked already, all names of that person are included.
-    """
-    client.request("POST", "/people", body={"people": [{"users": list(names), "name": name}]})
-    click.echo("1 person stored")
-
-
-@people.command("edit")
-@click.argument("user")
-@click.argument("name", default="")
-@with_client
-def edit_name(client: OperatorClient, user: str, name: str) -> None:
-    """Assign the name to show to one person, by any name in records or e-mail address."""
-    client.request("POST", "/people", body={"people": [{"users": [user], "name": name}]})
-    click.echo("1 person stored")
-
-
 list_command(
     people,
     "stated",
@@ -324,24 +300,51 @@ list_command(
 )
 
 
-@people.command("decide")
-@click.argument("ids", nargs=-1, required=True)
-@click.option(
-    "--accept/--apart",
-    "accept",
-    required=True,
-    default=None,
-    help="Link the two names, or allow the hash key; or keep them apart.",
-)
-@with_client
-def decide_conflicts(client: OperatorClient, ids: tuple[str, ...], accept: bool) -> None:
-    """Decide conflicts of `people conflicts`, by id. Linking two names may widen what people with roles see."""
-    payload = client.request("POST", "/people/conflicts/decide", body={"ids": list(ids), "accept": accept})
-    click.echo(f"{payload['people']['decided']} conflicts decided")
+def _one_person_body(name: str, names: tuple[str, ...] = (), user: str = "") -> JsonObject:
+    return {"people": [{"users": list(names) or [user], "name": name}]}
+
+
+def _show_leaving(payload: JsonObject) -> None:
+    leaving = payload["leaving"]
+    click.echo(replace_unprintable("; ".join(filter(None, [leaving["name"], *leaving["names"]]))))
+    show_table(leaving["steps"], ("step", "name", "what", "state", "reason"))
 
 
 add_commands(
     people,
+    request_command("link", "POST /people",
+            "Link names of one person: e-mail addresses, accounts and logins, as records have them. Reports show the "
+            "first. If one of them is linked already, all names of that person are included.",
+            click.argument("names", nargs=-1, required=True),
+            click.option("--name", default="", help="Name to show in the console."),
+            request_body=_one_person_body, show_response="1 person stored"),
+    request_command("edit USER", "POST /people",
+            "Assign the name to show to one person, by any name in records or e-mail address.",
+            click.argument("name", default=""),
+            request_body=_one_person_body, show_response="1 person stored"),
+    request_command("decide", "POST /people/conflicts/decide",
+            "Decide conflicts of `people conflicts`, by id. Linking two names may widen what people with roles see.",
+            click.argument("ids", nargs=-1, required=True),
+            click.option("--accept/--apart", "accept", required=True, default=None,
+                    help="Link the two names, or allow the hash key; or keep them apart."),
+            show_response="{people[decided]} conflicts decided"),
+    request_command("delete", "POST /people/forget",
+            "Delete people with their links and the names to show, by any name. Records and sums stay.",
+            click.argument("users", nargs=-1),
+            click.option("--all", "all", is_flag=True, help="Delete all people."),
+            request_body=lambda users, all: {"all": True} if all else {"users": list(users)},
+            show_response="{people[forgotten]} people deleted"),
+    request_command("show USER", "POST /people/{user}/leave",
+            "Show what a person has: seats, devices, keys, roles and accounts. USER is any name or e-mail address.",
+            request_body={"dry_run": True}, show_response=_show_leaving),
+    request_command("leave USER", "POST /people/{user}/leave",
+            "End what a person has. Costs keep the name. A repeated command lists only what is left.",
+            click.option("--on", metavar="DAY",
+                    help="Last day of the seats (UTC), such as 2026-11-30; default: today."),
+            click.option("--step", "steps", multiple=True, metavar="STEP",
+                    help="Step to take: seats, devices, keys, roles or account; may repeat; default: all."),
+            click.option("--dry-run", is_flag=True, help="List the steps and change nothing."),
+            show_response=_show_leaving),
     request_command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",
             show_response="{user} is a person of its own"),
     request_command("link-stated", "POST /people/link-stated",
@@ -384,17 +387,6 @@ def read_people(file: IO[str]) -> Iterator[dict[str, object]]:
         if "@" in user or user.startswith("email:"):  # other lines, such as a header, are skipped
             further = [name.strip() for name in row[2:] if name.strip()]
             yield {"users": [user, *further], "name": "".join(row[1:2]).strip()}
-
-
-@people.command("delete")
-@click.argument("users", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Delete all people.")
-@with_client
-def delete_people(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
-    """Delete people with their links and the names to show, by any name. Records and sums stay."""
-    body = {"all": True} if every else {"users": list(users)}
-    payload = client.request("POST", "/people/forget", body=body)
-    click.echo(f"{payload['people']['forgotten']} people deleted")
 
 
 @people.command("erase")

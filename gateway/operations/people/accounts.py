@@ -120,7 +120,7 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
     if body.status not in (None, ENABLED, DISABLED):
         raise Invalid(f"status must be {ENABLED} or {DISABLED}")
     if body.role is not None or body.status is not None:
-        _check_not_own_account(request)
+        check_not_own_account(request, request.path_parameter("email"))
     operator = await request.registry.operators.change(
         request.path_parameter("email"),
         role=body.role,
@@ -144,17 +144,17 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
     ),
 )
 async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Result:
-    _check_not_own_account(request)
     email = request.path_parameter("email")
+    check_not_own_account(request, email)
     await request.registry.operators.remove(email, actor=request.actor)
     return {"removed": email}
 
 
-def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> None:
+def check_not_own_account(request: OperatorRequest[Any, Any], email: str) -> None:
     """
     Raise NotAllowed for the person's own account, so that the last administrator cannot lock everybody out.
     """
     has_account = request.session is not None and request.session.operator
-    if has_account and request.path_parameter("email").strip().lower() == request.actor.name:
+    if has_account and email.strip().lower() == request.actor.name:
         who_can = "another Admin or the command line can"
         raise NotAllowed(f"you cannot change your own role or status, or remove yourself; {who_can}")

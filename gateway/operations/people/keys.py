@@ -271,7 +271,7 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
 @operator_call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201, answers=CreateKeyAnswer)
 async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
     body = request.body
-    _check_may_grant_scopes(request, body.scopes)
+    check_may_grant_scopes(request, body.scopes)
     key, secret = await _key_table(request).create(
         name=body.name,
         scopes=body.scopes,
@@ -348,7 +348,7 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
 @operator_call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key", answers=OneKey)
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
     body = request.body
-    _check_may_grant_scopes(request, body.scopes or ())
+    check_may_grant_scopes(request, body.scopes or ())
     key = await _key_table(request).edit(
         _editable_key_name(request),
         new_name=body.name,
@@ -485,7 +485,7 @@ def _key_table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
     return request.registry.keys
 
 
-def _check_may_grant_scopes(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
+def check_may_grant_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> None:
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):
@@ -496,7 +496,7 @@ def _check_may_grant_scopes(request: OperatorRequest[SenderServices, Any], scope
 
 def _editable_key_name(request: OperatorRequest[SenderServices, Any]) -> str:
     name = request.path_parameter("name")
-    _check_may_grant_scopes(request, request.services.access.key(name).current_scopes)
+    check_may_grant_scopes(request, request.services.access.key(name).current_scopes)
     return name
 
 

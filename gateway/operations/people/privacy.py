@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from gateway.bills.plans.declared import PlanTable
+from gateway.bills.plans.declared import AssistantPlan, PlanTable, SeatHeld
 from gateway.core.errors import Refusal
 from gateway.core.fields import one_field_answer
 from gateway.core.schemas import TEXT
@@ -34,6 +34,7 @@ from gateway.operations.records.published import describe_record
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
+from spool.devices.device import Device
 from spool.disks import create_flushed_file
 from spool.erasing import AGAIN_AFTER_S, ErasureResult, erase_from_storage
 from spool.erasure import erasures_to_json, new_erasure
@@ -44,7 +45,10 @@ from spool.listing import ListQuery, SortField
 from spool.people import SECOND_NAME, USER, filter_values_of_dimension, is_address
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso
 from spool.registry.field_notes import example, words
+from spool.registry.keys import ApiKey
+from spool.registry.operators import Operator
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
+from spool.registry.roles import Role
 from spool.registry.tables.persons import check_names_one_person
 from spool.searching import NamesFound
 from spool.storage import Storage
@@ -91,6 +95,18 @@ class KnownPerson:
     names: tuple[str, ...]
     forms: tuple[str, ...]
     is_linked: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Belongings:
+    """What a person has. `keys` stamp the person's name, and `members` are the person's addresses in roles."""
+
+    seats: Sequence[tuple[AssistantPlan, SeatHeld]]
+    devices: Sequence[Device]
+    accounts: Sequence[Operator]
+    roles: Sequence[Role]
+    keys: Sequence[ApiKey]
+    members: Collection[str]
 
 
 class ErasedPlace(msgspec.Struct, kw_only=True):
@@ -576,15 +592,9 @@ async def _stored_data_except_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> dict[str, Any]:
     """Return what is stored about a person, except calls. Raises NotThere if nothing has a name of the person."""
-    registry, people = request.registry, request.shared.people
     months = await _months_with_calls(request, person)
-    is_own = partial(_has_common_name, frozenset(person.forms))
-    accounts = [
-        each for each in await registry.operators.all() if is_own(people.all_recorded_names(each.email))
-    ]
-    emails = {account.email for account in accounts}
-    devices = _require_storage(request).devices.all()
-    viewings = await registry.viewings.viewings_naming([*person.forms, SEVERAL])
+    own = await read_belongings(request, person)
+    viewings = await request.registry.viewings.viewings_naming([*person.forms, SEVERAL])
     contents = {
         "made_at": utc_iso(request.now()),
         "name": person.label or None,
@@ -600,21 +610,20 @@ async def _stored_data_except_calls(
                 "enrolled_at": utc_iso(device.enrolled_at),
                 "last_seen": utc_iso(device.last_seen),
             }
-            for device in devices
-            if device.user and is_own(people.all_recorded_names(device.user))
+            for device in own.devices
         ],
         "seats": [
             {"plan": plan.name, "user": seat.user, "since": seat.since, "until": seat.until or None}
-            for plan in registry.declared_table(PlanTable).all()
-            for seat in plan.seats
-            if is_own(people.all_recorded_names(seat.user))
+            for plan, seat in own.seats
         ],
-        "viewings": [describe_viewing(row) for row in viewings if not is_own([row.viewer])],
-        "own_viewings": [{**describe_viewing(row), "user": None} for row in viewings if is_own([row.viewer])],
-        "roles": [role.name for role in registry.roles.all() if not emails.isdisjoint(role.members)],
+        "viewings": [describe_viewing(row) for row in viewings if row.viewer not in person.forms],
+        "own_viewings": [
+            {**describe_viewing(row), "user": None} for row in viewings if row.viewer in person.forms
+        ],
+        "roles": [role.name for role in own.roles],
         "accounts": [
             {"email": account.email, "role": account.role, "created": utc_iso(account.created_at)}
-            for account in accounts
+            for account in own.accounts
         ],
     }
     if not (person.is_linked or any(contents[name] for name in _KNOWN_BY)):
@@ -622,8 +631,30 @@ async def _stored_data_except_calls(
     return contents
 
 
-def _has_common_name(forms: frozenset[str], names: Iterable[str]) -> bool:
-    return not forms.isdisjoint(names)
+async def read_belongings(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Belongings:
+    registry, people = request.registry, request.shared.people
+    forms = frozenset(person.forms)
+
+    def is_own(name: str | None) -> bool:
+        return bool(name) and not forms.isdisjoint(people.all_recorded_names(name or ""))
+
+    roles, keys = registry.roles.all(), request.services.senders.access.keys()
+    lifecycle = request.services.senders.devices
+    devices = [] if lifecycle is None else lifecycle.table.all()
+    members = {member for role in roles for member in role.members if is_own(member)}
+    return Belongings(
+        seats=[
+            (plan, seat)
+            for plan in registry.declared_table(PlanTable).all()
+            for seat in plan.seats
+            if is_own(seat.user)
+        ],
+        devices=[each for each in devices if is_own(each.user)],
+        accounts=[each for each in await registry.operators.all() if is_own(each.email)],
+        roles=[role for role in roles if not members.isdisjoint(role.members)],
+        keys=[key for key in keys if is_own(key.labels.get(USER))],
+        members=members,
+    )
 
 
 async def _write_calls(

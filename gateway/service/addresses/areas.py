@@ -365,6 +365,7 @@ _LISTED = (
             "gateway.operations.people.names",
             "gateway.operations.people.stated_names",
             "gateway.operations.people.privacy",
+            "gateway.operations.people.leaving",
             "gateway.operations.people.viewings",
             "gateway.operations.people.audit",
         ),

@@ -41,7 +41,8 @@ ROWS = [row for area in OPERATOR_AREAS for row in operator_addresses(area)]
 # facts for insights, MCP tools, the effect of a role, a report as another person sees it, and the erasure of a person.
 OF_SEVERAL = {
     "apply_files",
-    "changes", "download_person", "erase_person", "export_person", "list_assistant_tools", "overview",
+    "changes", "download_person", "erase_person", "export_person", "let_person_leave", "list_assistant_tools",
+    "overview",
     "preview_role", "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "search", "set_assistant_tool",
     "run_all_detectors", "show_attention", "show_record", "show_waste", "tail",
 }  # fmt: skip
