@@ -30,7 +30,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const attention = useQuery(async () => (isOpen(session, {needs: "view_costs"}) ? (await get("/attention")).attention : null), [], ["insights", "routes", "dead", "devices", "notifications"]);
   const live = useLiveState();
   const pages = all.filter((each) => isOpen(session, each));
-  const page = all.find((each) => each.path === path);
+  const page = all.find((each) => each.path === path) ?? all.find((each) => path.startsWith("/people/") && each.path === "/people");
   const isClosed = path === "/" && page && !pages.includes(page) && pages.length > 0; // then show the first page that is open to this person
   useEffect(() => {
     if (isClosed) go(to(pages[0].path), {replaces: true});
@@ -72,7 +72,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
       <div class="titled"><h1>${page?.title ?? "Page not found"}</h1>
         ${tabs.length > 1 && html`<nav class="tabs across" aria-label=${entry}>${tabs.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
           aria-current=${each === page ? "page" : undefined}>${each.title}</a>`)}</nav>`}</div>
-      ${page ? html`<${Loaded} key=${path} load=${page.load} ...${{session, query, telemetry, attention}} />`
+      ${page ? html`<${Loaded} key=${path} load=${page.load} ...${{path, session, query, telemetry, attention}} />`
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts are dropped; tags keep at most five words.<span class="paper"> Printed from ${location.host} on ${new Date().toISOString().slice(0, 10)}.</span></footer>
     </main>

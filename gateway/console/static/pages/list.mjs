@@ -21,7 +21,7 @@ export const MENU = [
  * Every page of the console, in menu order. A page's file is loaded when the page is first opened. An `entry` of the menu opens the first of
  * its pages that the person may open, which shows the others as tabs. A page `under` another page has neither an entry nor a tab. A page
  * needs the permission set `needs`, or one of several. If it is about all calls (`isWhole`), it also needs access to all calls, and `privacy.min_group` if it
- * `hasGroups`.
+ * `hasGroups`. The address /people/NAME opens the page of /people.
  */
 export const PAGES = [
   {path: "/", title: "Overview", shortcut: "o", entry: "Overview", needs: "view_costs", load: () => import("./overview.mjs")},
@@ -45,6 +45,7 @@ export const PAGES = [
   {path: "/connect", title: "Connect", shortcut: "x", entry: "Connect", needs: "view_records", load: () => import("./connect.mjs")},
   {path: "/fleet", title: "Fleet", shortcut: "d", entry: "Fleet", needs: "view_operation", isWhole: true, load: () => import("./fleet.mjs")},
   {path: "/devices", title: "Devices", shortcut: "z", under: "/fleet", needs: "view_operation", isWhole: true, load: () => import("./devices.mjs")},
+  {path: "/people", title: "Person", shortcut: "2", entry: "People", needs: "organization_administration", isWhole: true, load: () => import("./person.mjs")},
   {path: "/roles", title: "Roles", shortcut: "p", entry: "People", needs: "organization_administration", isWhole: true, load: () => import("./roles.mjs")},
   {path: "/privacy", title: "Privacy requests", shortcut: "0", entry: "People", needs: ["answer_privacy_requests", "organization_administration"], isWhole: true, load: () => import("./privacy.mjs")},
   {path: "/keys", title: "API Keys", shortcut: "k", entry: "Administration", needs: "view_operation", isWhole: true, load: () => import("./keys.mjs")},
