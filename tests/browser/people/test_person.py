@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -67,3 +69,62 @@ def test_only_checked_steps_are_taken_and_a_name_is_only_text(
     dialog.get_by_role("button", name="End these").click()
     expect(dialog.get_by_role("table", name="Receipt")).to_be_visible()
     assert {"Enabled"} == {key["status"] for key in console.ask("/keys")["keys"]}
+
+
+def test_a_person_joins_in_six_clicks_and_joins_again_after_leaving(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
+    """
+    From Overview, six clicks give a new person a seat with a team and a role. After the person left, joining again adds
+    a second seat that begins when the first ends, and enables the account.
+    """
+    console = open_console(house)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    token = console.ask("/session")["session"]["csrf_token"]
+    view = {"name": "All", "filter": {"source": ["otel"]}, "principal_dimension": "model"}
+    api, headers = f"{console.url}/console/api", {"X-CSRF-Token": token}
+
+    def post(path: str, body: object) -> Any:
+        answer = console.context.request.post(f"{api}{path}", data=body, headers=headers)
+        assert answer.ok, answer.text()
+        return answer.json()
+
+    made = post("/views", view)["view"]["id"]
+    post("/plans", {"name": "Assistants", "view": made, "fee": "20", "seats": []})
+    post("/roles", {"name": "Leads", "data_access": "none", "permission_sets": ["view_costs"], "members": []})
+    post("/operators", {"email": BEN, "role": "none", "password": "correct horse battery"})
+
+    def joins() -> None:
+        page.get_by_role("button", name="This person joins").click()
+        dialog.get_by_role("group", name="Seat").get_by_role("radio", name="Assistants").check()
+        dialog.get_by_label("Team that pays for the seat").fill("learning")
+        dialog.get_by_role("group", name="Role").get_by_role("radio", name="Leads").check()
+        dialog.get_by_role("button", name="Give these").click()
+        expect(dialog.get_by_role("table", name="Receipt")).to_be_visible()
+
+    def seats() -> list[tuple[str, str, str]]:
+        [plan] = console.ask("/plans")["plans"]
+        return [(seat["user"], seat["team"], seat["until"]) for seat in plan["seats"]]
+
+    console.open("/")
+    page.keyboard.press("/")
+    page.keyboard.type(f"{BEN}")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=BEN)).to_be_visible()
+    joins()
+    assert console.clicks() <= 6
+    assert [] == console.audit()
+    assert [(BEN, "learning", "")] == seats()
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="This person leaves").click()
+    dialog.get_by_role("button", name="End these").click()
+    expect(dialog.get_by_role("table", name="Receipt").get_by_text("done")).to_have_count(3)
+    dialog.get_by_role("button", name="Close").click()
+    joins()
+    expect(dialog.get_by_role("table", name="Receipt").get_by_text("done")).to_have_count(3)
+    assert [(BEN, "learning", False), (BEN, "learning", True)] == [
+        (*each[:2], not each[2]) for each in seats()
+    ]
+    assert ["Enabled"] == [
+        each["status"] for each in console.ask("/operators")["operators"] if each["email"] == BEN
+    ]

@@ -26,6 +26,7 @@ function ofText(text, pages) {
   return [
     ...(amount ? [["calls", text, to("/calls", {[amount]: bound.replace(/\s/g, ""), sort: amount, order: "desc"})]] : []),
     ...(field ? [[titleOf(null, field), value, WORK.includes(field) ? toUnit(field, value.trim()) : to("/costs", {[field]: value.trim()})]] : []),
+    ...(/^\S+@\S+\.\S+$/.test(text) ? [["person", text, `#/people/${encodeURIComponent(text)}`]] : []),
     ...(/^[0-9a-f]{32}$/i.test(text) ? [["call", text, to("/calls", {open: text})]] : []),
     ...titled,
   ];
@@ -55,7 +56,7 @@ export function Search({pages, early, close}) {
   }, [text]);
   const isWhole = !text || data?.search.q === text || Boolean(error);
   const found = text && data?.search.q === text ? data.found.map(({kind, id, name}) => [titleOf(null, kind), name, placeOf(kind, id)]) : [];
-  const items = [...ofText(text, pages), ...found, ...(isWhole ? questions(text) : [])].filter(([, , href]) => pages.some(({path}) => href.split("?")[0] === `#${path}`));
+  const items = [...ofText(text, pages), ...found, ...(isWhole ? questions(text) : [])].filter(([, , href]) => pages.some(({path}) => `${href.split("?")[0]}/`.startsWith(`#${path}/`)));
   useEffect(() => {
     if (!isEntered || !(items.length || isWhole)) return;
     setEntered(false);
