@@ -111,7 +111,12 @@ class KnownCalls:
 
     def find_log_position(self, dedup_key: bytes, search_hours: Iterable[int]) -> int | None:
         id = self._index.short_id(dedup_key)
-        return self._plan.ids.get(id) or self._index.find_log_position((id,), search_hours, self._plan.at)
+        log_position = self._plan.ids.get(id)  # may be IN_A_RUN, which is no position but a known id
+        return (
+            self._index.find_log_position((id,), search_hours, self._plan.at)
+            if log_position is None
+            else log_position
+        )
 
     def find_linked_call(
         self, record: Record, identity: RecordIdentity, search_hours: Iterable[int]
