@@ -4,7 +4,7 @@ Fixtures that run every test of this suite with each storage engine.
 Behind a pooler, all tests but the first of each folder are proofs. A test marked `rule` checks code above the
 engines, so it runs once, in memory. If a whole module is marked `rule`, its tests marked `every_engine` still
 run on each engine, because they check rows. On PostgreSQL, a test marked `one_engine` is a proof, because at least
-three other tests execute each of its statements there.
+two other tests execute each of its statements there.
 """
 
 from __future__ import annotations

@@ -162,6 +162,7 @@ async def test_erasure_removes_every_name_and_no_sum(storage: Storage, seed: int
     assert () == tuple(verified.imbalances)
 
 
+@pytest.mark.one_engine
 async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedClock) -> None:
     """
     A late report brings no erased name back. A call from before the erasure keeps the pseudonym. A later call under
@@ -322,6 +323,7 @@ async def test_the_last_admin_stays(storage: Storage) -> None:
     assert {"ada@example.com": 1} == await stored_users(storage)
 
 
+@pytest.mark.one_engine
 async def test_devices_lose_their_person(storage: Storage) -> None:
     """
     Devices of an erased person lose the person only on request. The random id and the state stay, and the device is
@@ -388,6 +390,7 @@ async def test_every_field_for_a_person_loses_the_name(options: StorageOptions, 
         await storage.close()
 
 
+@pytest.mark.one_engine
 async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None:
     """
     If a label of another device has the name of an erased person, it is removed, whether the device reported it or

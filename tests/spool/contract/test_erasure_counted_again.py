@@ -76,6 +76,7 @@ async def test_records_that_another_gateway_counts_before_the_renaming(
     await assert_finished(first, clock)
 
 
+@pytest.mark.one_engine
 async def test_a_refused_rebuild_is_repeated(
     gateways: Gateways, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counte
     assert 3 == counted.times
 
 
+@pytest.mark.one_engine
 async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
     """
     Late calls, new prices, finished days, deleted hours, a recount and another dimension each change the next

@@ -115,6 +115,7 @@ async def test_the_dearest_of_a_day_are_read_alone(
     assert read == [1, 2, 9, 9, 12]
 
 
+@pytest.mark.one_engine
 async def test_several_days_are_read_together(ledgers: Ledgers) -> None:
     """
     Several days are read together, and each has the same sums as when it is read separately. Sums of equal cost are
