@@ -34,7 +34,7 @@ from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite, Verdict
 from tests.rounds import IS_LONG, as_proof
 
-CUTS = 30 if IS_LONG else 3  # number of simulated power cuts per run
+CUTS = 30 if IS_LONG else 2  # number of simulated power cuts per run
 SALVAGE_CUTS = 20 if IS_LONG else 3
 MUTANT_CUTS = 100  # maximum number of simulated cuts per run of a mutant, within which its defect must show
 LOAD_S = 1.5
