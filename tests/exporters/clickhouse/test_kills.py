@@ -16,7 +16,7 @@ from tests.exporters.clickhouse import victim
 from tests.exporters.clickhouse.server import Table, served
 from tests.integration.lake.lakes import opened
 from tests.processes.copied import Process, start_process
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 
 SEEDS = range(50 if IS_LONG else 2)
 MOST_REQUESTS = (
@@ -78,7 +78,7 @@ async def lives(data: Path, url: str, table: Killing, cwd: Path) -> int:
         killed += 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", part(SEEDS, every=2))
 async def test_kills_at_random_requests_lose_no_row_and_repeat_none(seed: int, tmp_path: Path) -> None:
     """
     After kills at random requests, the table equals the accounting: each number and each id once, and the

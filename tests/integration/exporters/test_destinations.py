@@ -28,6 +28,7 @@ from tests.exporters.spools import Spooled, call, counter, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.ndjson_victim import RECORDS
 from tests.processes.copied import start_process
+from tests.rounds import reduced
 from tests.waiting import until
 
 CLOCK = SystemClock()
@@ -253,16 +254,17 @@ def test_destination_that_cannot_accept_a_topic_is_named(type_: str, topic: str)
 def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
     """Killed repeatedly while writing, the archive ends with every record on exactly one line, in order."""
     archive = tmp_path / "archive.ndjson"
-    for round_ in range(12):
+    lives = reduced(12, by=3)
+    for round_ in range(lives):
         words = ("-m", "tests.integration.exporters.ndjson_victim", str(tmp_path / "data"), str(archive))
         process = start_process([sys.executable, *words], cwd=tmp_path, is_read=True)
         assert process.stdout is not None and process.stderr is not None
         with process.stdout as stdout, process.stderr:
             assert "writing\n" == stdout.readline()
-            if round_ == 11:
+            if round_ == lives - 1:
                 assert "done\n" == stdout.readline()
             else:
-                time.sleep(0.004 * round_)
+                time.sleep(0.048 * round_ / lives)
                 process.kill()
             process.wait()
     lines = [orjson.loads(line)["input_tokens"] for line in archive.read_bytes().splitlines()]

@@ -176,7 +176,8 @@ async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_pa
     assert bodies == {path: path.read_bytes() for path in lake.rglob("*.zst")}
 
 
-@pytest.mark.parametrize(("place", "format"), part([("folder", "focus"), ("s3", "focus-parquet")], every=2))
+@pytest.mark.proof
+@pytest.mark.parametrize(("place", "format"), [("folder", "focus"), ("s3", "focus-parquet")])
 def test_a_kill_at_any_place_leaves_every_charge_once(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from exporters.lake import manifest, ndjson
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
@@ -71,6 +73,7 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
     assert [] == [path for path in lake.rglob("*") if path.name.startswith(".")]
 
 
+@pytest.mark.proof
 def test_a_kill_at_any_place_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     """
     Gateways are killed at each step of a landing, one after the other. In the end every row exists once.
