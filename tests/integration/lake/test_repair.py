@@ -28,6 +28,7 @@ from spool.deliveries.protocols import LANDINGS
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, configured, opened
 from tests.integration.lake.s3 import BUCKET
+from tests.rounds import as_proof
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Lake:
         return [each.kind for each in (*found.differences, *seen.differences)]
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", as_proof("s3")])
 async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lake]:
     root, scratch, secret = tmp_path / "lake", tmp_path / "scratch", tmp_path / "secret"
     scratch.mkdir()
