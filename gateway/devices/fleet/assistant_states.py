@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from math import inf
 from sys import intern
 from typing import NamedTuple
@@ -214,8 +215,7 @@ def assistant_states_of_device(device: Device, *, moment: float) -> list[Assista
 
 
 def reported_spool(device: Device) -> SpoolClaim:
-    is_reported = b'"spool"' in device.heartbeat
-    return (is_reported and _decode_claims(device.heartbeat).spool) or _NO_SPOOL_CLAIM
+    return _decode_claims(device.heartbeat).spool or _NO_SPOOL_CLAIM
 
 
 def assistant_states_valid_until(device: Device, *, moment: float) -> float:
@@ -364,5 +364,6 @@ def _evaluate_assistant(
     )
 
 
+@lru_cache(maxsize=1)  # a machine's state asks several times for the claims of its heartbeat
 def _decode_claims(heartbeat: bytes) -> _Claims:
     return _DECODER.decode(heartbeat) if heartbeat else _Claims()

@@ -57,6 +57,34 @@ class Inspection(RequestBody):
     """The request body, an empty JSON object."""
 
 
+def _facts_of_optional_services(services: OperatorServices) -> dict[str, Any]:
+    """Return the functions that find facts about parts which an installation may lack."""
+
+    async def find_lost_calls() -> FleetLosses:
+        losses = await services.senders.require_losses().losses_of_last_days()
+        return losses.without_costs() if services.installation.require_registry().people.min_group else losses
+
+    optional: dict[str, Any] = (
+        {"reconciled": services.money.reconciler().reconcile_recent_months}
+        if services.money.reconciler
+        else {}
+    )
+    if services.senders.fleet is not None:
+        optional["fleet"] = services.senders.fleet.machine_rows_in_use
+        optional["losses"] = find_lost_calls
+    if services.spool.sender_hours is not None:
+        optional["sender_hours"] = services.spool.sender_hours.current_hours
+    if services.spool.sender_fields is not None:
+        optional["sender_fields"] = services.spool.sender_fields.store_and_read_recent
+    if (auditor := services.money.enforcer_auditor) is not None:
+
+        async def find_enforcer_faults() -> Sequence[EnforcerFault]:
+            return faults_with_enforcer_names(await auditor().audit_limits())
+
+        optional["enforcer_faults"] = find_enforcer_faults
+    return optional
+
+
 def make_insight_updater(services: OperatorServices) -> InsightUpdater:
     """
     Create the inspector over all services. Raises Refusal 503 while the registry is damaged, because the
@@ -73,29 +101,6 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
             await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
         )
 
-    async def find_lost_calls() -> FleetLosses:
-        losses = await services.senders.require_losses().losses_of_last_days()
-        return losses.without_costs() if registry.people.min_group else losses
-
-    optional: dict[str, Any] = (
-        {"reconciled": services.money.reconciler().reconcile_recent_months}
-        if services.money.reconciler
-        else {}
-    )
-    if services.senders.fleet is not None:
-        optional["fleet"] = services.senders.fleet.machine_rows_in_use
-        optional["losses"] = find_lost_calls
-    if services.spool.sender_hours is not None:
-        optional["sender_hours"] = services.spool.sender_hours.current_hours
-    if services.spool.sender_fields is not None:
-        optional["sender_fields"] = services.spool.sender_fields.store_and_read_recent
-    if services.money.enforcer_auditor is not None:
-        auditor = services.money.enforcer_auditor
-
-        async def find_enforcer_faults() -> Sequence[EnforcerFault]:
-            return faults_with_enforcer_names(await auditor().audit_limits())
-
-        optional["enforcer_faults"] = find_enforcer_faults
     sources = FactSources(
         ledger=services.money.ledger,
         log=services.spool.log,
@@ -121,7 +126,7 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
         destination_types=services.spool.destination_types,
         leases=services.installation.leases,
         database=services.installation.database,
-        **optional,
+        **_facts_of_optional_services(services),
     )
     return InsightUpdater(sources, registry.insights, services.installation.clock)
 

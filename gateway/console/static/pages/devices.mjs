@@ -129,7 +129,7 @@ function foundToken({tokens}) {
 }
 
 async function createToken(_, {name, uses, per_hour, expires_at, labels}) {
-  const {tokens: [{secret}]} = await send("POST", TOKENS, {name, uses: Number(uses), per_hour: Number(per_hour), expires_at, labels: labelsIn(labels)});
+  const {tokens: [{secret}]} = await send("POST", TOKENS, {name, uses: Number(uses), per_hour: per_hour === "" ? undefined : Number(per_hour), expires_at, labels: labelsIn(labels)});
   return html`<p>This is the token. Tollhouse shows it only once, so copy it now.</p>
     <${Copy} label="the token" text=${secret} />
     <p class="faint">Store it in a file on each machine, and name the file in <code>agent.enrolment_token_file</code>.</p>`;
@@ -163,7 +163,7 @@ const tokensFor = (session) => ({
   create: {title: "Create a token", needs: "api_key_management", run: createToken, fields: () => [
     {name: "name", label: "Name", required: true, note: "at least 3 characters"},
     {name: "uses", label: "Uses", type: "number", value: "1", required: true, note: "number of devices that it may enrol"},
-    {name: "per_hour", label: "Per hour", type: "number", value: "200", required: true, note: "number of devices that it may enrol within an hour; 0: no limit"},
+    {name: "per_hour", label: "Per hour", type: "number", note: "number of devices that it may enrol within an hour; 0: no limit. Leave empty for the default."},
     {name: "expires_at", label: "Expires", type: "date", required: true, note: "at the end of this day in UTC, at most 366 days from now",
       value: dayOf(Date.now() + DEFAULT_LIFE_MS)},
     {...labelsField({}), note: "one name=value per line; its devices get them"}]},

@@ -528,8 +528,9 @@ class _ProgramProbe:
         return replace(facts, sessions=sessions)
 
     def _is_older_than_supported(self, version: str) -> bool:
-        since = self._places.since or self._managed.since
-        return bool(version) and _version_sort_key(version) < _version_sort_key(since)
+        return bool(version) and _version_sort_key(version) < _version_sort_key(
+            self._places.since or self._managed.since
+        )
 
     def _settings_layers(self, home: UserHome, variables: EnvironmentVariables) -> Iterator[TelemetryLayer]:
         """

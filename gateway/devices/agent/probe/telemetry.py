@@ -250,9 +250,11 @@ def qwen_switches(document: Document) -> TelemetrySwitches:
 def copilot_switches(document: Document) -> TelemetrySwitches:
     telemetry = _table_or_empty(document, "telemetry")
     endpoint = _first_text_value(telemetry, "endpoint")
-    is_enabled, is_file = _parse_flag(telemetry.get("enabled")), None if endpoint is None else False
     protocol = (_first_text_value(telemetry, "protocol") or "").removeprefix(_OTLP)
-    return TelemetrySwitches(is_enabled, endpoint, endpoint, protocol, is_file=is_file)
+    is_file = None if endpoint is None else False
+    return TelemetrySwitches(
+        _parse_flag(telemetry.get("enabled")), endpoint, endpoint, protocol, is_file=is_file
+    )
 
 
 def vs_code_switches(document: Document) -> TelemetrySwitches:
@@ -301,10 +303,9 @@ def _telemetry_variable_switches(environment: Document, vendor: str) -> Telemetr
 
 def _copilot_chat_variable_switches(environment: Document) -> TelemetrySwitches:
     """Read the variables of Copilot Chat. Those of one signal, and a sampler, are ignored."""
-    endpoint = _first_text_value(environment, "COPILOT_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     return TelemetrySwitches(
         is_enabled=_parse_flag(environment.get("COPILOT_OTEL_ENABLED")),
-        endpoint=endpoint,
+        endpoint=_first_text_value(environment, "COPILOT_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
         protocol=_first_text_value(environment, "OTEL_EXPORTER_OTLP_PROTOCOL", "COPILOT_OTEL_PROTOCOL"),
         is_file=_first_text_value(environment, "COPILOT_OTEL_FILE_EXPORTER_PATH") is not None or None,
         is_enabled_by_endpoint=bool(environment.get("OTEL_EXPORTER_OTLP_ENDPOINT")) or None,

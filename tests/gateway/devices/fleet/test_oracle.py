@@ -34,13 +34,17 @@ from tests.gateway.devices.fleet.lives import (
     LOOK_S,
     MINUTE,
     OPENCODE,
+    PROGRAMS,
     START,
     SURE,
     Call,
     Kind,
     Life,
     SessionFiles,
+    Story,
+    Terminal,
     Use,
+    always,
     container_hides,
     two_people,
 )
@@ -345,6 +349,31 @@ def test_another_sender_hides_no_loss(tmp_path: Path, kind: Kind) -> None:
     found = figures_of(kind, 1, 0.6, tmp_path)
     assert found.lost and not found.hidden, found
     assert found.healthy and not found.false, found
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_lost_use_is_losing_a_day_later_and_an_opening_never_is(tmp_path: Path, program: str) -> None:
+    """One use a day is lost. `losing` is the first look a day after its slot, if other actions write less."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        patch.setattr(look, "PLACES", {program: PLACES[program]})
+        used, opened = (Story(random.Random(1), name, 1.6) for name in ("one lost use a day", "openings"))
+        terminal = Terminal(0, program, 0, always)
+        for day in range(2):
+            used.prompt(terminal, used.new_id(), START + day * DAY + 9 * HOUR)
+            for hour, size in enumerate(BYTES[program][2], start=10):
+                at = START + day * DAY + hour * HOUR
+                opened.life.growths.append((at, 0, program, opened.new_id(), size))
+        opened.life.programs.add((0, program))
+        losing = [
+            now
+            for now, device in Laptop(tmp_path / "used", used.told()).looks()
+            if evaluate_machine_state(MachineEvidence(device, INTERVAL_S), now).word == LOSING
+        ]
+        ended = (slot_of_growth(used.life.uses[0]) + 1) * LOOK_S
+        assert [ended + DAY] == losing[:1] if program in SURE else losing == []
+        for now, device in Laptop(tmp_path / "opened", opened.told()).looks():
+            assert LOSING != evaluate_machine_state(MachineEvidence(device, INTERVAL_S), now).word
 
 
 @pytest.mark.proof
