@@ -97,6 +97,7 @@ RANGES = tuple(_SPANS)
 PREVIOUS, SAME_WEEKDAYS = "previous", "same_weekdays"
 GRAINS = HOUR, DAY = ("hour", "day")
 _DAY = timedelta(days=1)
+_HALF_YEAR_S = 182 * 86_400
 _CALENDAR = ("daily", "weekly", "monthly", "quarterly", "yearly")
 _LONG = _CALENDAR[2:]  # periods whose lengths differ
 # named range -> the calendar period that it is, or the part of it until now
@@ -309,9 +310,9 @@ def span_text(span: Span, at: float) -> str:
 
 
 def minute_text(moment: float, at: float) -> str:
-    """Write a time in UTC for a title, such as 3 Dec, 10:11, with a year that is not the current one."""
-    when, now = (datetime.fromtimestamp(each, UTC) for each in (moment, at))
-    return f"{_day_text(when, now.year)}, {when:%H:%M}"
+    """Write a time in UTC for a title, such as 3 Dec, 10:11, with the year if it is over half a year from `at`."""
+    when = datetime.fromtimestamp(moment, UTC)
+    return f"{_day_text(when, when.year if abs(moment - at) < _HALF_YEAR_S else 0)}, {when:%H:%M}"
 
 
 def _day_text(moment: datetime, this_year: int) -> str:

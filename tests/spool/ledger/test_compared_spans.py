@@ -214,9 +214,10 @@ def test_months_have_the_days_of_the_calendar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("day", "text"), [("2026-12-03", "3 Dec, 10:11"), ("2027-01-03", "3 Jan 2027, 10:11")]
+    ("day", "text"),
+    [("2026-12-03", "3 Dec, 10:11"), ("2027-01-03", "3 Jan, 10:11"), ("2025-12-03", "3 Dec 2025, 10:11")],
 )
-def test_a_time_of_a_title_has_a_year_only_if_it_is_another(day: str, text: str) -> None:
-    """A title writes a time to the minute, with the year if it is not the current one."""
+def test_a_time_of_a_title_has_a_year_only_if_it_is_far(day: str, text: str) -> None:
+    """A title writes a time to the minute, with the year if it is over half a year away."""
     moment, now = (datetime.fromisoformat(f"{each}T10:11:12Z").timestamp() for each in (day, "2026-11-20"))
     assert text == minute_text(moment, now)
