@@ -448,28 +448,24 @@ def list_erasures(client: OperatorClient) -> None:
     show_json(client.request("GET", "/erasures"))
 
 
-@people.command("export")
-@click.argument("person")
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A directory that does not exist yet.",
-)
-@as_json
-@with_client
-def export_person(client: OperatorClient, person: str, out: Path, as_json: bool) -> None:
-    """
-    Export what is stored about PERSON: names, stored calls, sums by month, devices, seats, roles and accounts.
+people.add_command(
+    request_command(
+        "export PERSON",
+        "POST /people/{person}/export",
+        """
+        Export what is stored about PERSON: names, stored calls, sums by month, devices, seats, roles and accounts.
 
-    PERSON is any name, e-mail address, or the name that the console shows. The server writes the files person.json and
-    calls.ndjson. Only people with a role that grants answer_privacy_requests may do this.
-    """
-    payload = client.request(
-        "POST", f"/people/{quote_segment(person)}/export", body={"directory": str(out.absolute())}
+        PERSON is any name, e-mail address, or the name that the console shows. The server writes the files person.json
+        and calls.ndjson. Only people with a role that grants answer_privacy_requests may do this.
+        """,
+        click.option(
+            "--out",
+            required=True,
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="A directory that does not exist yet.",
+        ),
+        request_body=lambda *, out: {"directory": str(out.absolute())},
+        show_response="exported to {export[directory]}: {export[calls]} calls, sums of {export[months]} months",
     )
-    if as_json:
-        show_json(payload)
-        return
-    click.echo("exported to {directory}: {calls} calls, sums of {months} months".format(**payload["export"]))
+)

@@ -12,7 +12,7 @@ from gateway.cli.operator.client import OperatorClient, quote_segment, with_clie
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.operator.money.report import warn_about_calls_outside_period
 from gateway.cli.operator.resources import add_resource_options
-from gateway.cli.output import as_json, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.operations.money.work_links.declared import NewWorkLink
 from spool.ledger.periods import RANGES
@@ -151,19 +151,7 @@ def _show_waste(payload: dict[str, Any], *, as_json: bool) -> None:
     click.echo(f"cost {sums['cost']}: useful {sums['useful']}{again}, not judged {sums['not_judged']}")
 
 
-@work.command("status")
-@as_json
-@with_client
-def show_numbers_of_units(client: OperatorClient, as_json: bool) -> None:
-    """
-    Show how many units of work are listed this month, and how many are no longer listed.
-
-    The calls of units that are no longer listed are in (other).
-    """
-    payload = client.request("GET", "/work/status")
-    if as_json:
-        show_json(payload)
-        return
+def _show_numbers_of_units(payload: JsonObject) -> None:
     status = payload["status"]
     lines = [{**row, "limit": f"{status['ids_per_month']:,}"} for row in status["units"]]
     shown = ("unit", "listed", "limit", "unlisted")
@@ -171,6 +159,20 @@ def show_numbers_of_units(client: OperatorClient, as_json: bool) -> None:
     click.echo(f"{status['links']:,} of {status['max_links']:,} links")
     spans, most = status["pending_spans"], status["max_pending_spans"]
     click.echo(f"{spans:,} of {most:,} spans that may still link a call to its agent's run")
+
+
+work.add_command(
+    request_command(
+        "status",
+        "GET /work/status",
+        """
+        Show how many units of work are listed this month, and how many are no longer listed.
+
+        The calls of units that are no longer listed are in (other).
+        """,
+        show_response=_show_numbers_of_units,
+    )
+)
 
 
 add_commands(

@@ -185,15 +185,7 @@ list_command(
 )
 
 
-@budgets.command("evaluate")
-@as_json
-@with_client
-def evaluate_budgets(client: OperatorClient, as_json: bool) -> None:
-    """Evaluate all budgets now. A running server does so every ten minutes."""
-    payload = client.request("POST", "/budgets/evaluate", body={})
-    if as_json:
-        show_json(payload)
-        return
+def _show_evaluation(payload: JsonObject) -> None:
     done = payload["evaluation"]
     if done["waits"]:
         click.echo(f"not evaluated: {done['waits']}", err=True)
@@ -204,6 +196,16 @@ def evaluate_budgets(client: OperatorClient, as_json: bool) -> None:
             f"{done['broken']} budgets cannot be evaluated; see the reasons with tollhouse budgets list",
             err=True,
         )
+
+
+budgets.add_command(
+    request_command(
+        "evaluate",
+        "POST /budgets/evaluate",
+        "Evaluate all budgets now. A running server does so every ten minutes.",
+        show_response=_show_evaluation,
+    )
+)
 
 
 @budgets.command("verdict-key")
