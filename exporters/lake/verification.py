@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -333,21 +333,8 @@ class _LakeSums:
             self.spend += money.text_to_units(file.spend)
 
     def verification_result(self, differences: Sequence[LakeDifference]) -> VerifiedLake:
-        return VerifiedLake(
-            deliveries=self.deliveries,
-            files=self.files,
-            read=self.read,
-            bytes=self.bytes,
-            rows=self.rows,
-            records=self.records,
-            imported=self.imported,
-            left=self.left,
-            first=self.first,
-            damaged=self.damaged,
-            calls=self.calls,
-            spend=money.units_to_text(self.spend),
-            differences=differences,
-        )
+        sums = {**asdict(self), "spend": money.units_to_text(self.spend)}
+        return VerifiedLake(**sums, differences=differences)
 
 
 def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:

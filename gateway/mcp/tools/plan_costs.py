@@ -146,7 +146,6 @@ async def answer_plan_costs(
 
 
 def _build_plan_costs(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
-    total = plan_costs.total
     plans = [
         PlanLine(
             name=remove_hidden_characters(plan.name),
@@ -168,15 +167,7 @@ def _build_plan_costs(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
         month=plan_costs.plan_costs.month,
         zone=ZONE,
         currency=plan_costs.plan_costs.currency,
-        total=PlanSums(
-            paid=total.paid,
-            fees=total.fees,
-            overage=total.overage,
-            metered=total.metered,
-            contracts=total.contracts,
-            included_value=total.included_value,
-            unconverted=total.unconverted,
-        ),
+        total=msgspec.convert(plan_costs.total, PlanSums, from_attributes=True),
         plans=plans,
         seats=list(map(_seat_line, plan_costs.rows[:count])),
         seat_count=plan_costs.plan_costs.row_count,

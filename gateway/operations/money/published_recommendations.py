@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.errors import Refusal
+from gateway.core.fields import build_answer
 from gateway.core.schemas import TEXT, closed_object_schema, schema_with_description
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
@@ -71,31 +72,23 @@ class ShownDimension:
 
 def describe_recommendation(recommendation: Recommendation) -> dict[str, object]:
     saving = recommendation.saving
-    return {
-        "id": recommendation.id,
-        "type": saving.type,
-        "title": saving.title,
-        "description": saving.description,
-        "formula": saving.formula,
-        "assumptions": list(saving.assumptions),
-        "status": recommendation.status,
-        "open": recommendation.is_open,
-        "assignee": recommendation.assignee,
-        "effort": saving.effort,
-        "confidence": saving.confidence,
-        "monthly_savings": saving.monthly_savings,
-        "gross_savings": saving.gross_savings,
-        "spent": saving.spent,
-        "price_book": saving.price_book,
-        "current": asdict(saving.current),
-        "recommended": asdict(saving.recommended),
-        "dimensions": {name: list(values) for name, values in saving.dimensions.items()},
-        "evidence": {"first_day": saving.first_day, "last_day": saving.last_day},
-        "promised_savings": recommendation.promised,
-        "realized_savings": None if recommendation.realized is None else asdict(recommendation.realized),
-        "created": format_seconds(recommendation.created),
-        "last_updated": format_seconds(recommendation.last_updated),
-    }
+    return build_answer(
+        RecommendationItem,
+        saving,
+        id=recommendation.id,
+        assumptions=list(saving.assumptions),
+        status=recommendation.status,
+        open=recommendation.is_open,
+        assignee=recommendation.assignee,
+        current=asdict(saving.current),
+        recommended=asdict(saving.recommended),
+        dimensions={name: list(values) for name, values in saving.dimensions.items()},
+        evidence={"first_day": saving.first_day, "last_day": saving.last_day},
+        promised_savings=recommendation.promised,
+        realized_savings=None if recommendation.realized is None else asdict(recommendation.realized),
+        created=format_seconds(recommendation.created),
+        last_updated=format_seconds(recommendation.last_updated),
+    )
 
 
 def describe_recommendation_comment(comment: RecommendationComment) -> dict[str, object]:
