@@ -273,7 +273,7 @@ def rate_of_sum(rates: Sequence[tuple[int, R]], total: TokenSum) -> R | None:
 
 def may_have_two_rates(rates: Sequence[tuple[int, R]], total: TokenSum) -> bool:
     end = _end_of_size_class(total.beyond)
-    return total.calls != 1 and any(total.beyond < above < end for above, _ in rates)
+    return total.calls > 1 and any(total.beyond < above < end for above, _ in rates)
 
 
 def _end_of_size_class(beyond: int) -> float:

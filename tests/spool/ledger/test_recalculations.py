@@ -449,7 +449,8 @@ class MeteredCalls(Calls):
 
 @pytest.mark.parametrize(
     ("engine", "seed"),
-    part([*((SQLITE, seed) for seed in range(60)), (POSTGRES, 0), (POSTGRES, 1)], every=62),
+    # the first seed left a sum without calls, which a recalculation listed as kept
+    part([*((SQLITE, (39 + seed) % 60) for seed in range(60)), (POSTGRES, 0), (POSTGRES, 1)], every=62),
 )
 @pytest.mark.usefixtures("unflushed")
 async def test_recalculate_and_rebuild_lead_to_the_sums_of_the_calls(
