@@ -69,6 +69,8 @@ def test_only_checked_steps_are_taken_and_a_name_is_only_text(
     dialog.get_by_role("button", name="End these").click()
     expect(dialog.get_by_role("table", name="Receipt")).to_be_visible()
     assert {"Enabled"} == {key["status"] for key in console.ask("/keys")["keys"]}
+    console.open("/people/50%")  # an address with a wrong escape, as typed
+    expect(page.get_by_role("textbox", name="Person")).to_have_value("50%")
 
 
 def test_a_person_joins_in_six_clicks_and_joins_again_after_leaving(

@@ -93,8 +93,18 @@ function Belongings({name}) {
         {name: "steps", label: "End", type: Ticks, options: steps.map((step) => [step, `${KINDS[step]}: ${namesOf(step)}`])}]} />`}`;
 }
 
+/** The name in an address. A wrong escape that somebody typed stays as it is. */
+function nameIn(path) {
+  const written = path.slice(PATH.length + 1);
+  try {
+    return decodeURIComponent(written);
+  } catch {
+    return written;
+  }
+}
+
 export function Page({path}) {
-  const name = decodeURIComponent(path.slice(PATH.length + 1));
+  const name = nameIn(path);
   const show = (event) => {
     event.preventDefault();
     go(to(`${PATH}/${encodeURIComponent(new FormData(event.currentTarget).get("person").trim())}`, {view: null}));
