@@ -272,7 +272,7 @@ class _EnforcerAudit:
         if not reason and value is None:
             reason = "no call with the name in this limit was reported in its window"
         if reason or value is None:
-            return replace(shown, reason=reason)
+            return replace(shown, reason=reason, faults=faults.rising_counter_faults(series))
         try:
             judged = [
                 await self._judge_reading(at, each, value)

@@ -19,6 +19,9 @@ SHARE = Decimal("0.01")  # share of our own sum by which an enforcer's counter m
 CENT = Decimal("0.01")
 MOST_TIMES = 10  # largest whole factor between counter and own sum that is tried as a cause
 LATE_S = 3600.0  # seconds after the stated end of a window within which a reset may happen
+UNDER_WAY_S = (
+    900.0  # seconds after a limit was passed within which calls that began before may still be counted
+)
 DROP = Decimal("0.5")  # a counter that drops below this share of its previous value was reset
 _NAMED_MODELS = 5
 
@@ -255,6 +258,37 @@ def missing_refusal_faults(
             seen=f"At {utc_iso(crossed_at)}, {spent} had reached the limit of ${Decimal(limit.limit or 0):,.2f}. "
             f"Afterwards, {calls:,} successful calls cost ${cost:,.2f}. The first of them began in the hour from "
             f"{utc_iso(min(start for start, _, _ in hours))}. The limit was last read at {utc_iso(read_at)}.",
+            newest=read_at,
+        )
+    ]
+
+
+def rising_counter_faults(limit_series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFault]:
+    """
+    Report a counter that still rises a quarter of an hour after it has passed its limit. Only the enforcer's own
+    figures are read, so this also holds for limits that cannot be compared with our calls.
+    """
+    read_at, last = limit_series[-1]
+    if not last.enforcing or last.limit is None:
+        return []
+    above = [
+        (at, Decimal(each.spent))
+        for at, each in limit_series
+        if (each.limit, each.starts_at, each.ends_at) == (last.limit, last.starts_at, last.ends_at)
+        and each.spent is not None
+        and Decimal(each.spent) > Decimal(last.limit)
+    ]
+    settled = [spent for at, spent in above if at >= above[0][0] + UNDER_WAY_S]
+    if not settled or settled[-1] <= settled[0] + CENT:
+        return []
+    rise = f"from {settled[0]:,.2f} to {settled[-1]:,.2f} {last.currency}"
+    return [
+        EnforcerFault(
+            detector=NOT_REFUSING,
+            limit=last,
+            title=f"{_limit_phrase(last)} does not refuse: its counter rose {rise} above its limit",
+            seen=f"At {utc_iso(above[0][0])}, its counter had passed the limit of {Decimal(last.limit):,.2f} "
+            f"{last.currency}. Afterwards it rose {rise}. The limit was last read at {utc_iso(read_at)}.",
             newest=read_at,
         )
     ]

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.bills.enforcers import auditing, faults
 from gateway.bills.enforcers.auditing import LimitAudit
 from gateway.bills.enforcers.faults import MoneyBudget
 from spool.record import NS, Inference
+from spool.registry.tables.enforcers import EnforcerLimit
 from tests.gateway.bills.enforcers.world import DAY, NOVEMBER, Counter, Sent, World
 from tests.gateway.money.budgets.house import House
 from tests.rounds import as_proof, reduced
@@ -151,6 +153,45 @@ async def test_thirty_days_are_no_month() -> None:
     assert {faults.WINDOW} == {*made.found}
     assert "2026-11-11T00:00:00.000Z" in made.found[faults.WINDOW].seen
     assert "2026-12-01T00:00:00.000Z" in made.found[faults.WINDOW].seen
+
+
+@pytest.mark.parametrize(
+    ("readings", "rise"),
+    [
+        ([(0, "49"), (300, "51"), (1200, "52"), (1500, "52")], None),  # calls that were under way
+        ([(0, "49"), (300, "51"), (1200, "52"), (1500, "99")], "from 52.00 to 99.00 EUR"),
+        ([(0, "60"), (600, "70"), (899, "80")], None),  # not yet a quarter of an hour
+        ([(0, "60"), (900, "70"), (901, "70.01")], None),  # a cent is rounding
+        ([(0, "60"), (900, "70"), (1800, "50")], None),  # reset, or repaired by hand
+        ([(0, "60"), (900, None), (1800, "70"), (2700, "80")], "from 70.00 to 80.00 EUR"),
+    ],
+)
+def test_a_counter_that_rises_above_a_limit_in_another_currency(
+    readings: Sequence[tuple[int, str | None]], rise: str | None
+) -> None:
+    """No call of ours is needed: the enforcer's own counter shows that it still lets calls through."""
+    limit = EnforcerLimit(kind="team", id="t", name="search", limit="50", currency="EUR", window="month")
+    series = [(NOVEMBER + at, msgspec.structs.replace(limit, spent=spent)) for at, spent in readings]
+    found = faults.rising_counter_faults(series)
+    assert [rise] * (rise is not None) == [
+        each.title.partition("its counter rose ")[2].removesuffix(" above its limit") for each in found
+    ]
+    for other in ({"enforcing": False}, {"limit": "1000"}, {"limit": None}):
+        changed = [(at, msgspec.structs.replace(each, **other)) for at, each in series]
+        assert [] == faults.rising_counter_faults(changed)
+    moved = [(at, msgspec.structs.replace(each, ends_at=NOVEMBER + at)) for at, each in series]
+    assert [] == faults.rising_counter_faults(moved)  # each reading is of another window
+
+
+async def test_a_limit_that_cannot_be_compared_is_seen_to_refuse_nothing() -> None:
+    """A limit whose window is unknown has no comparison, and its counter still rises above it."""
+    made = await world(
+        Counter("open", limit="20"), shown=lambda counter, _: {**counter.row(), "budget_reset_at": None}
+    )
+    [audit] = await made.run(3)
+    assert audit.reason
+    assert {faults.NOT_REFUSING} == {*made.found}
+    assert "above its limit" in made.found[faults.NOT_REFUSING].title
 
 
 async def test_a_limit_that_refuses_nothing() -> None:
