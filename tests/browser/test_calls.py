@@ -84,7 +84,7 @@ def test_call_panel_shows_time_and_price_lines_with_reasons(console: Console) ->
     stored.
     """
     console.open("/calls?team=search&cost_source=estimated&status=ok")
-    expect(console.page.get_by_text("completions are never stored").first).to_be_visible()
+    expect(console.page.get_by_text("Prompts are dropped").first).to_be_visible()
     console.page.locator("tbody a").first.click()
     dialog = console.page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", level=2)).to_have_text(

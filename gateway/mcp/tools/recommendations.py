@@ -248,7 +248,7 @@ def _format_recommendations(content: Recommendations) -> str:
             recommendation.type,
             format_dollars(recommendation.monthly_savings),
             format_dollars(recommendation.spent),
-            CONFIDENCE_WORDS[recommendation.confidence],
+            CONFIDENCE_WORDS.get(recommendation.confidence, recommendation.confidence),
             recommendation.effort,
             recommendation.status,
         ]

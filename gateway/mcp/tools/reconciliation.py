@@ -261,7 +261,7 @@ def _format_reconciliation(content: ReconciledMonths) -> str:
             parts.append(f"All other rows: difference {format_dollars(provider.rest.difference)}.")
         for claim in provider.causes:
             parts.append(
-                f"{claim.cause} ({CONFIDENCE_WORDS[claim.sure]}): {format_dollars(claim.amount)}. "
+                f"{claim.cause} ({CONFIDENCE_WORDS.get(claim.sure, claim.sure)}): {format_dollars(claim.amount)}. "
                 f"{format_cell(claim.evidence)}"
             )
     if content.truncated:

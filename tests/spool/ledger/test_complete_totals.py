@@ -53,7 +53,7 @@ _NO_READERS = {
     "has_values_merged_into_other", "has_units_merged_into_other", "count_of_merges_into_other",
     "is_unit_merged_into_other", "tag_values", "value_combinations", "values", "work_unit_names_containing",
     "check_hours_stored", "count_records_lost_before_counting", "data_versions_of_period",
-    "earliest_moment_with_hourly_sums", "hourly_sums_start", "start_of_complete_hours", "state",
+    "earliest_moment_with_hourly_sums", "hourly_sums_start", "recalculations", "start_of_complete_hours", "state",
     # returns None while the totals are counted again
     "expiry_time_and_recent_pull_requests_and_tickets",
 }  # fmt: skip

@@ -31,8 +31,8 @@ export const setUp = (name) => SET_UP[name] ?? (WORK.includes(name) ? ["Connect 
 /** Return the address of the page of one unit of work. `when`: its time range. */
 export const toUnit = (unit, id, when) => to("/work", {unit, id, ...when});
 
-/** Return the label of a dimension or a field: its own, the name of a published dimension, or its id in words. */
-export const titleOf = (titles, name) => TITLES[name] ?? titles?.[name] ?? name.replaceAll("_", " ");
+/** Return the label of a dimension or a field: its own, the name of a published dimension, or its id in words. A tag keeps its key. */
+export const titleOf = (titles, name) => TITLES[name] ?? titles?.[name] ?? (name && !name.startsWith("tag:") ? name.replaceAll("_", " ") : name);
 
 /** Choices for a select field: [id, label]. */
 export const choices = ({names, titles}) => names.map((name) => [name, titleOf(titles, name)]);

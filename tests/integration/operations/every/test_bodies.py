@@ -89,11 +89,13 @@ async def test_an_unknown_parameter_of_people_is_refused(world: World) -> None:
 async def test_an_unknown_id_is_404(world: World) -> None:
     """
     An unknown id in the address gets 404. If the id also has a wrong form, it may get 400. Keys create streams and
-    namespaces at their addresses, so these have no unknown id.
+    namespaces at their addresses, so these have no unknown id. A person whom nothing names yet has nothing to end.
     """
     for operation in OPERATIONS:
         path = world.path_of(operation, lambda *_: NOTHING)
         if NOTHING not in path or not (operation.is_for_people or operation.method in ("GET", "DELETE")):
+            continue
+        if operation.row.name == "let_person_leave":
             continue
         path += "".join(f"?{name}={NOTHING}" for name in operation.row.required)
         answer = await world.send(operation, path, world.body(operation))

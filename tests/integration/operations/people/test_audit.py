@@ -219,6 +219,14 @@ async def test_every_change_is_audited(app: TollhouseApp, monkeypatch: pytest.Mo
             "roles.yaml": "- {name: Desk, data_access: none}\n",
         }
         await operators.change("apply_files", "POST", "/apply", {"files": stated})
+        of_zoe = {
+            "name": "ci-zoe",
+            "scopes": ["ai-telemetry-ingest:ingest-ai-telemetry"],
+            "labels": {"user": "zoe"},
+        }
+        await operators.ask("POST", "/keys", of_zoe)
+        operators.seen += 1
+        await operators.change("let_person_leave", "POST", "/people/zoe/leave", {})
         await operators.change("release_object", "POST", "/release", {"kind": "roles", "name": "Desk"})
 
         wall = MovedClock()
