@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -28,6 +29,21 @@ def check_optional_text(field: str, text: str, max_characters: int) -> str:
     if len(text) > max_characters or not text.isprintable():
         raise Invalid(f"{field} must have at most {max_characters} printable characters")
     return text
+
+
+def check_day(field: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Invalid(f"{field} must be a day such as 2026-11-20") from None
+
+
+def check_day_from_1970(field: str, text: str) -> date:
+    """Return a day from 1970 to 2099, so that days before and after it exist. Raises Invalid."""
+    day = check_day(field, text)
+    if not date(1970, 1, 1) <= day < date(2100, 1, 1):
+        raise Invalid(f"{field} must be a day from 1970 to 2099")
+    return day
 
 
 def check_amount(field: str, amount: str) -> str:

@@ -22,7 +22,7 @@ from spool.registry.documents import DocumentCollection, replace_fields, row_ver
 from spool.registry.field_notes import Option, example, words
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_optional_unsigned_amount, check_text
+from spool.registry.texts import check_day, check_one_of, check_optional_unsigned_amount, check_text
 from spool.statements import parse_day
 
 MAX_NAME, MAX_MODEL, MAX_TERMS, MAX_MODELS = 100, 256, 50, 50
@@ -239,8 +239,8 @@ def check_contract(draft: NewContract) -> NewContract:
     from spool.currencies import DECIMALS
 
     check_one_of("currency", draft.currency, DECIMALS)
-    since = _check_day("since", draft.since)
-    until = _check_day("until", draft.until) if draft.until else ""
+    since = check_day("since", draft.since).isoformat()
+    until = check_day("until", draft.until).isoformat() if draft.until else ""
     if until and until <= since:
         raise Invalid("until must be after since; it is the first day without the contract")
     first, end = date.fromisoformat(since), date.fromisoformat(until) if until else None
@@ -316,13 +316,6 @@ def _check_term(term_index: int, term: StatedTerm, since: date, end: date | None
     }
     stored = {**msgspec.structs.asdict(term), "models": models, **amounts, **names}
     return ContractTerm(**stored)
-
-
-def _check_day(field: str, text: str) -> str:
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise Invalid(f"{field} must be a day such as 2026-11-20") from None
 
 
 class ContractTable(ManagedTable[Contract], NamedTable[Contract]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from datetime import date
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
@@ -18,7 +17,13 @@ from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_
 from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_optional_text, check_optional_unsigned_amount, check_text
+from spool.registry.texts import (
+    check_day,
+    check_one_of,
+    check_optional_text,
+    check_optional_unsigned_amount,
+    check_text,
+)
 from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS
 
 MAX_NAME, MAX_USER = 100, 256
@@ -176,8 +181,8 @@ def _check_seats(seats: tuple[SeatHeld, ...], people: People) -> tuple[Seat, ...
 
 
 def _check_seat(seat: SeatHeld) -> Seat:
-    since = _check_day("seats.since", seat.since)
-    until = _check_day("seats.until", seat.until) if seat.until else ""
+    since = check_day("seats.since", seat.since).isoformat()
+    until = check_day("seats.until", seat.until).isoformat() if seat.until else ""
     if until and until <= since:
         raise Invalid("seats.until must be after since; it is the first day without the seat")
     user = check_text("seats.user", seat.user, MAX_USER)
@@ -189,13 +194,6 @@ def _check_seat(seat: SeatHeld) -> Seat:
 def _check_provider(text: str) -> str:
     stated = check_optional_text("billed_by", text, MAX_NAME)
     return providers.canonical_provider_name(stated) if stated else ""
-
-
-def _check_day(field: str, text: str) -> str:
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise Invalid(f"{field} must be a day such as 2026-11-20") from None
 
 
 class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):

@@ -41,7 +41,7 @@ from spool.registry.field_notes import example, words
 from spool.registry.insights import dollar_text
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_COSTS, VIEW_OPERATION
 from spool.registry.tables.inventory import Inventory
-from spool.registry.texts import check_one_of
+from spool.registry.texts import check_day_from_1970, check_one_of
 
 CSV = "text/csv"
 MAX_NAMED = 100  # maximum people without a machine that a response names
@@ -477,15 +477,7 @@ async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Resul
 
 
 def _read_day(query: Mapping[str, str], name: str, default: date) -> date:
-    if name not in query:
-        return default
-    try:
-        day = date.fromisoformat(query[name])
-    except ValueError:
-        raise Invalid(f"{name} must be a day such as 2026-11-20") from None
-    if not date(1970, 1, 1) <= day < date(2100, 1, 1):
-        raise Invalid(f"{name} must be a day from 1970 to 2099")
-    return day
+    return check_day_from_1970(name, query[name]) if name in query else default
 
 
 def _seat_coverage_fields(

@@ -30,7 +30,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from gateway.people.roles.declared import RoleChanges
 from spool.devices.device import REVOKED
-from spool.errors import Invalid, SpoolError
+from spool.errors import SpoolError
 from spool.registry.field_notes import example, words
 from spool.registry.keys import ENABLED, ApiKey
 from spool.registry.permission_sets import (
@@ -39,7 +39,7 @@ from spool.registry.permission_sets import (
     OPERATE_SPOOL,
     ORGANIZATION_ADMINISTRATION,
 )
-from spool.registry.texts import check_one_of
+from spool.registry.texts import check_day_from_1970, check_one_of
 from spool.statements import day_text
 
 STEPS = ("seats", "devices", "keys", "roles", "account")
@@ -108,7 +108,7 @@ async def let_person_leave(request: OperatorRequest[OperatorServices, Leaving]) 
     body = request.body
     for step in body.steps or ():
         check_one_of("steps", step, STEPS)
-    last = _last_day(body.on or day_text(int(request.now())))
+    last = check_day_from_1970("on", body.on or day_text(int(request.now())))
     person = await resolve_person_in_path(request)
     steps = [
         step
@@ -123,13 +123,6 @@ async def let_person_leave(request: OperatorRequest[OperatorServices, Leaving]) 
             "steps": [await _take(request, step) for step in steps],
         }
     }
-
-
-def _last_day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise Invalid("on must be a day, such as 2026-11-30") from None
 
 
 async def _take(request: OperatorRequest[OperatorServices, Leaving], step: _Step) -> dict[str, str]:

@@ -28,7 +28,7 @@ from spool.errors import Invalid
 from spool.ledger.work import UNITS
 from spool.record import utc_iso
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.texts import check_one_of, unknown_dimension_error
+from spool.registry.texts import check_day, check_one_of, unknown_dimension_error
 from spool.viewed_people import save_viewings
 
 _WARNINGS_BYTES = 2000  # maximum bytes of the header, because proxies reject long headers
@@ -92,10 +92,7 @@ async def _parse_span(request: OperatorRequest[MoneyServices, None]) -> FocusSpa
 
 
 def _parse_day(query: Mapping[str, str], name: str) -> date:
-    try:
-        day = date.fromisoformat(query.get(name, ""))
-    except ValueError:
-        raise Invalid(f"{name} must be a day such as 2026-11-20") from None
+    day = check_day(name, query.get(name, ""))
     return parse_moment(name, day.isoformat()).date()
 
 
