@@ -14,6 +14,7 @@ from exporters.notifications.channel import (
     NotificationMessage,
     SecretAddress,
     StoredChannelSettings,
+    check_message_accepted,
     misconfigured_if_gone,
 )
 from exporters.probe import Probe, error_probe, probe_connection
@@ -76,3 +77,23 @@ class HttpChannel(ABC, Generic[Secret]):
 
     async def close(self) -> None:
         await self._client.close()
+
+
+class AddressChannel(HttpChannel[SecretAddress]):
+    """A channel whose secret is its address. A type states the body of a message."""
+
+    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
+        super().__init__(settings, clock, SecretAddress(settings))
+
+    def _checked_url(self) -> str:
+        return self._secret.value()
+
+    @abstractmethod
+    def _body(self, message: NotificationMessage) -> bytes: ...
+
+    async def _request(self, message: NotificationMessage) -> None:
+        address = self._checked_url()
+        answer = await self._client.send(
+            address, self._body(message), content_type="application/json", secrets=[address]
+        )
+        check_message_accepted(answer)

@@ -14,13 +14,10 @@ from exporters.notifications.channel import (
     ChannelType,
     NotificationMessage,
     SecretAddress,
-    check_message_accepted,
     escape_for_chat,
     plain_text,
 )
-from exporters.notifications.http_channel import HttpChannel
-from exporters.settings import NotifySettings
-from spool.clock import Clock
+from exporters.notifications.http_channel import AddressChannel
 from spool.registry.notices import CRITICAL, INFO, WARNING
 
 MAX_TEXT = 3_900  # maximum characters; Discord and Google Chat accept about 4,000
@@ -32,19 +29,9 @@ _SIGNS = {
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-class SlackWebhook(HttpChannel[SecretAddress]):
-    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
-        super().__init__(settings, clock, SecretAddress(settings))
-
-    def _checked_url(self) -> str:
-        return self._secret.value()
-
-    async def _request(self, message: NotificationMessage) -> None:
-        address = self._checked_url()
-        body = orjson.dumps({"text": message_text(message)})
-        check_message_accepted(
-            await self._client.send(address, body, content_type="application/json", secrets=[address])
-        )
+class SlackWebhook(AddressChannel):
+    def _body(self, message: NotificationMessage) -> bytes:
+        return orjson.dumps({"text": message_text(message)})
 
 
 def _escape_slack_text(text: str) -> str:

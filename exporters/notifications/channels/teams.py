@@ -10,16 +10,8 @@ from collections.abc import Iterator
 
 import orjson
 
-from exporters.notifications.channel import (
-    ChannelType,
-    NotificationMessage,
-    SecretAddress,
-    check_message_accepted,
-    escape_for_chat,
-)
-from exporters.notifications.http_channel import HttpChannel
-from exporters.settings import NotifySettings
-from spool.clock import Clock
+from exporters.notifications.channel import ChannelType, NotificationMessage, SecretAddress, escape_for_chat
+from exporters.notifications.http_channel import AddressChannel
 from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
 
 MAX_BYTES = 24_000  # maximum bytes of a card's blocks
@@ -27,19 +19,9 @@ _COLORS = {INFO: "Default", WARNING: "Warning", CRITICAL: "Attention"}
 _SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
 
 
-class TeamsWebhook(HttpChannel[SecretAddress]):
-    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
-        super().__init__(settings, clock, SecretAddress(settings))
-
-    def _checked_url(self) -> str:
-        return self._secret.value()
-
-    async def _request(self, message: NotificationMessage) -> None:
-        address = self._checked_url()
-        body = orjson.dumps(adaptive_card(message))
-        check_message_accepted(
-            await self._client.send(address, body, content_type="application/json", secrets=[address])
-        )
+class TeamsWebhook(AddressChannel):
+    def _body(self, message: NotificationMessage) -> bytes:
+        return orjson.dumps(adaptive_card(message))
 
 
 def adaptive_card(message: NotificationMessage) -> dict[str, object]:

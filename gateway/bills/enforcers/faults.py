@@ -19,9 +19,7 @@ SHARE = Decimal("0.01")  # share of our own sum by which an enforcer's counter m
 CENT = Decimal("0.01")
 MOST_TIMES = 10  # largest whole factor between counter and own sum that is tried as a cause
 LATE_S = 3600.0  # seconds after the stated end of a window within which a reset may happen
-UNDER_WAY_S = (
-    900.0  # seconds after a limit was passed within which calls that began before may still be counted
-)
+UNDER_WAY_S = 900.0  # seconds after a limit was passed in which calls that began before are still counted
 DROP = Decimal("0.5")  # a counter that drops below this share of its previous value was reset
 _NAMED_MODELS = 5
 

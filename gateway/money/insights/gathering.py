@@ -33,6 +33,7 @@ from spool.clusters import Cluster
 from spool.cost_kinds import KINDS, NONE, WITHOUT_USAGE
 from spool.deliveries.protocols import Deliveries, LakeState
 from spool.deliveries.routes import routes_with_refusals
+from spool.deliveries.values import RouteState
 from spool.devices.device import Device
 from spool.errors import NotKept
 from spool.leases import Leases, SoleNode
@@ -122,7 +123,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
     hour = now // _HOUR_S * _HOUR_S
     database = await sources.database()
     return replace(
-        await gather_states(sources, now=now),
+        await _gather_states_beside(await routes_with_refusals(sources.deliveries, now), sources, now),
         days=await ledger.daily_team_spend(midnight - 42 * DAY_S),
         views=[
             await ledger.view_spend(view, midnight - 42 * DAY_S)
@@ -139,7 +140,6 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
             hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), include={"status": ("error",)}
         ),
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
-        routes=await routes_with_refusals(sources.deliveries, now),
         dead=await _routes_with_dead_letters(sources.deliveries, now),
         shapes=await _unrecognised_shapes(sources.log),
         late_reports=await sources.late_reports.store_and_sum_recent_late_reports()
@@ -171,9 +171,15 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
 
 async def gather_states(sources: FactSources, *, now: float) -> InsightFacts:
     """Read only the facts about routes, keys, senders, devices and clusters, and no single calls."""
+    return await _gather_states_beside(await sources.deliveries.route_states(), sources, now)
+
+
+async def _gather_states_beside(
+    routes: Sequence[RouteState], sources: FactSources, now: float
+) -> InsightFacts:
     return InsightFacts(
         now=now,
-        routes=await sources.deliveries.route_states(),
+        routes=routes,
         destination_types=sources.destination_types(),
         channels=await sources.channels(),
         keys=sources.keys(),

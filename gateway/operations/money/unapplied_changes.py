@@ -45,6 +45,10 @@ class _ChangedItem:
     providers: Collection[str]  # empty for all providers
     models: Collection[str]  # patterns of a price; a contract's models may be names of deployments
 
+    @property
+    def day_of_change(self) -> float:
+        return self.changed_at // DAY_S * DAY_S
+
     def covers(self, row: CostRow) -> bool:
         provider, model = row.group
         return (
@@ -65,12 +69,11 @@ async def find_unapplied_changes(registry: Registry, ledger: Ledger) -> Sequence
     def is_applied(change: _ChangedItem | UnappliedChange) -> bool:
         return any(began > change.changed_at and since <= change.since for began, since in applied)
 
-    changed = [
-        item
+    items = [
+        _read_changed_item(registry, kind, id, rows, first_stored)
         for (kind, id), rows in (await _audit_rows_by_item(registry)).items()
-        for item in _read_changed_items(registry, kind, id, rows, first_stored)
-        if item.since < item.changed_at and not is_applied(item)
     ]
+    changed = [item for item in items if item and item.since < item.changed_at and not is_applied(item)]
     found = await _count_calls(ledger, changed) if changed else []
     return [change for change in found if not is_applied(change)]
 
@@ -85,10 +88,10 @@ async def _audit_rows_by_item(registry: Registry) -> Mapping[_Item, Sequence[Aud
     return rows_by_item
 
 
-def _read_changed_items(
+def _read_changed_item(
     registry: Registry, kind: str, id: str, rows: Sequence[AuditRow], first_stored: float
-) -> Iterable[_ChangedItem]:
-    """Yield an item, unless its changes change no price. `rows`: its changes, the newest first."""
+) -> _ChangedItem | None:
+    """Return an item, or None if no change concerns a price. `rows`: its changes, the newest first."""
     rows = [row for row in rows if {*(row.before or ()), *(row.after or ())} != {"name"}]
     now = registry.declared_table(_TABLES[kind]).find(id)
     versions: list[Mapping[str, Any]] = [
@@ -97,9 +100,9 @@ def _read_changed_items(
     ]
     kinds_of_terms = {term["kind"] for fields in versions for term in fields.get("terms", ())}
     if not rows or (kinds_of_terms and kinds_of_terms.isdisjoint(KINDS)):
-        return
+        return None
     days = _values(versions, "since")
-    yield _ChangedItem(
+    return _ChangedItem(
         kind=kind,
         name=_values(versions, "name" if kind == "contract" else "model")[0],
         since=max(first_stored, min(parse_day(day) if day else 0.0 for day in days)),
@@ -122,7 +125,7 @@ def _unless_any_is_empty(names: Sequence[str]) -> Collection[str]:
 async def _count_calls(ledger: Ledger, changed: Sequence[_ChangedItem]) -> Sequence[UnappliedChange]:
     """Count the calls before each change: by days, and by hours on its day. The hour of the change counts as before."""
     begin = min(item.since for item in changed) // DAY_S * DAY_S
-    days = {item.changed_at // DAY_S * DAY_S for item in changed}
+    days = {item.day_of_change for item in changed}
     by_day = await _calls(ledger, "daily", begin, max(days))
     hourly_since = (await ledger.hourly_sums_start()).timestamp()
     by_hour = {
@@ -130,9 +133,9 @@ async def _count_calls(ledger: Ledger, changed: Sequence[_ChangedItem]) -> Seque
     }
     found = []
     for item in changed:
-        day = item.changed_at // DAY_S * DAY_S
-        rows = [row for row in by_day if row.start.timestamp() < day] + by_hour[day]
-        rows = [row for row in rows if item.covers(row)]
+        day = item.day_of_change
+        earlier = [row for row in by_day if row.start.timestamp() < day]
+        rows = [row for row in earlier + by_hour[day] if item.covers(row)]
         if rows:
             found.append(
                 UnappliedChange(
